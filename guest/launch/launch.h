@@ -1,0 +1,58 @@
+/*
+ * holdfast-launch: what must be done as the host's root, outside the sandbox, and cannot be done from Node.
+ *
+ *   holdfast-launch start …        becomes a sandbox: see start.c for the ordered list of steps
+ *   holdfast-launch disk-remove …  drops a sandbox's disk
+ *   holdfast-launch disk-usage …   counts what a disk holds (pools without quotas)
+ *   holdfast-launch disk-limit …   changes the quota of a disk
+ *   holdfast-launch quota-enable … turns quotas on in a btrfs pool
+ *
+ * Every failure is one line on the status descriptor (start) or stderr (the others): `failed step: what: why`, exit 125.
+ */
+#ifndef HOLDFAST_LAUNCH_H
+#define HOLDFAST_LAUNCH_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+/* Ids in every sandbox: enough for any image's /etc/passwd, and nobody (65534). */
+#define IDS_PER_SANDBOX 65536
+
+/* Where die() reports; stderr until start() learns of a better place. */
+extern int report_fd;
+_Noreturn void die(const char *step, const char *what);
+
+/* disk.c */
+uint64_t disk_make(const char *path, uint64_t limit_bytes, uid_t guest_uid);
+int disk_remove_main(const char *path);
+int disk_usage_main(const char *path);
+int disk_limit_main(const char *path, uint64_t limit_bytes);
+int quota_enable_main(const char *path);
+
+/* userns.c: a descriptor of a user namespace that maps 0..65535 inside to base.. outside, owned by `base`. */
+int userns_create(uid_t base);
+
+/* mounts.c */
+struct staged_mount {
+    const char *name;
+    const char *source;
+    bool read_only;
+    bool idmapped;
+    bool is_directory; /* found out when opened */
+    int tree_fd;
+};
+struct staged_overlay {
+    const char *name;
+    char *lowers;      /* names of staged mounts, joined by ':' */
+    const char *upper; /* name of a staged mount that holds upper/ and work/; "" for a read-only overlay */
+};
+void mounts_open(struct staged_mount *mounts, size_t count, int userns_fd);
+void mounts_place(const char *stage, uid_t ids, struct staged_mount *mounts, size_t count,
+                  struct staged_overlay *overlays, size_t overlay_count);
+
+/* start.c */
+_Noreturn void start_main(int argc, char **argv);
+
+#endif

@@ -1,0 +1,41 @@
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "launch.h"
+
+int report_fd = STDERR_FILENO;
+
+_Noreturn void die(const char *step, const char *what) {
+    int reason = errno;
+    char line[1024];
+    int length = snprintf(line, sizeof line, "failed %s: %s: %s\n", step, what, strerror(reason));
+    if (length >= (int)sizeof line) length = (int)sizeof line - 1;
+    if (length > 0 && write(report_fd, line, (size_t)length) < 0) _exit(124);
+    _exit(125);
+}
+
+static uint64_t parse_bytes(const char *text) {
+    char *end;
+    errno = 0;
+    uint64_t value = strtoull(text, &end, 10);
+    if (errno != 0 || end == text || *end != 0) {
+        errno = EINVAL;
+        die("arguments", text);
+    }
+    return value;
+}
+
+int main(int argc, char **argv) {
+    const char *verb = argc > 1 ? argv[1] : "";
+    if (strcmp(verb, "start") == 0) start_main(argc - 2, argv + 2);
+    if (strcmp(verb, "disk-remove") == 0 && argc == 3) return disk_remove_main(argv[2]);
+    if (strcmp(verb, "disk-usage") == 0 && argc == 3) return disk_usage_main(argv[2]);
+    if (strcmp(verb, "disk-limit") == 0 && argc == 4) return disk_limit_main(argv[2], parse_bytes(argv[3]));
+    if (strcmp(verb, "quota-enable") == 0 && argc == 3) return quota_enable_main(argv[2]);
+    fprintf(stderr, "usage: holdfast-launch start … | disk-remove DIR | disk-usage DIR | disk-limit DIR BYTES |"
+                    " quota-enable DIR\n");
+    return 125;
+}

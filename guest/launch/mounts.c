@@ -1,0 +1,98 @@
+/*
+ * Everything bubblewrap binds is first placed in a stage: a tmpfs in a mount namespace of our own. Reasons:
+ * - ids: each tree is mounted with the sandbox's id map, so that files owned by root on disk are root's inside, and the
+ *   disk never holds shifted ids;
+ * - read-only is set here, outside, by the host's root: bubblewrap's own namespace then inherits it *locked*, so that
+ *   even CAP_SYS_ADMIN inside could not remount it writable;
+ * - bubblewrap runs as the sandbox's uid, which may not even search the directories the sources lie in;
+ * - sources are resolved once, to descriptors, before anything is mounted over anything.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/fsuid.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "kernel.h"
+#include "launch.h"
+
+void mounts_open(struct staged_mount *mounts, size_t count, int userns_fd) {
+    for (size_t i = 0; i < count; i++) {
+        struct staged_mount *mount = &mounts[i];
+        mount->tree_fd = (int)syscall(SYS_open_tree, AT_FDCWD, mount->source, OPEN_TREE_CLONE | O_CLOEXEC);
+        if (mount->tree_fd < 0) die("open tree", mount->source);
+        struct stat info;
+        if (fstat(mount->tree_fd, &info) < 0) die("open tree", mount->source);
+        mount->is_directory = S_ISDIR(info.st_mode);
+        struct mount_attr attr = { .attr_set = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV };
+        if (mount->read_only) attr.attr_set |= MOUNT_ATTR_RDONLY;
+        if (mount->idmapped) {
+            attr.attr_set |= MOUNT_ATTR_IDMAP;
+            attr.userns_fd = (uint64_t)userns_fd;
+        }
+        if (syscall(SYS_mount_setattr, mount->tree_fd, "", AT_EMPTY_PATH, &attr, sizeof attr) < 0)
+            die("map ids of", mount->source);
+    }
+}
+
+static void make_target(const char *name, bool is_directory) {
+    if (is_directory) {
+        if (mkdir(name, 0755) < 0) die("stage", name);
+        return;
+    }
+    int fd = open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+    if (fd < 0) die("stage", name);
+    close(fd);
+}
+
+/* Names are relative to the stage, our current directory: the option string stays short, however deep the layers lie. */
+static void mount_overlay(const struct staged_overlay *overlay) {
+    char options[4096];
+    int length = overlay->upper[0] == 0
+        ? snprintf(options, sizeof options, "lowerdir=%s", overlay->lowers)
+        : snprintf(options, sizeof options, "lowerdir=%s,upperdir=%s/upper,workdir=%s/work,xino=off", overlay->lowers,
+                   overlay->upper, overlay->upper);
+    if (length < 0 || length >= (int)sizeof options) {
+        errno = E2BIG;
+        die("overlay", overlay->name);
+    }
+    make_target(overlay->name, true);
+    if (mount("overlay", overlay->name, "overlay", MS_NOSUID | MS_NODEV, options) < 0) die("overlay", options);
+}
+
+/*
+ * An overlay works with the credentials of whoever mounted it. Its layers are id-mapped, and the host's root is not in
+ * that map: it could create nothing there. So the mount is made with the sandbox's file system ids, and root's
+ * capabilities, which NO_SETUID_FIXUP lets us keep meanwhile.
+ */
+static void take_fs_ids(uid_t id) {
+    if (prctl(PR_SET_SECUREBITS, id == 0 ? 0 : SECBIT_NO_SETUID_FIXUP) < 0) die("overlay", "securebits");
+    setfsgid(id);
+    setfsuid(id);
+    /* These two calls report the former id and never an error; asking with -1 shows what is in force. */
+    if (setfsuid((uid_t)-1) != (int)id || setfsgid((gid_t)-1) != (int)id) {
+        errno = EPERM;
+        die("overlay", "file system ids");
+    }
+}
+
+void mounts_place(const char *stage, uid_t ids, struct staged_mount *mounts, size_t count,
+                  struct staged_overlay *overlays, size_t overlay_count) {
+    if (mount("holdfast-stage", stage, "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755,size=1m") < 0) die("stage", stage);
+    if (chdir(stage) < 0) die("stage", stage);
+    for (size_t i = 0; i < count; i++) {
+        make_target(mounts[i].name, mounts[i].is_directory);
+        if (syscall(SYS_move_mount, mounts[i].tree_fd, "", AT_FDCWD, mounts[i].name, MOVE_MOUNT_F_EMPTY_PATH) < 0)
+            die("place", mounts[i].source);
+        close(mounts[i].tree_fd);
+    }
+    take_fs_ids(ids);
+    for (size_t i = 0; i < overlay_count; i++) mount_overlay(&overlays[i]);
+    take_fs_ids(0);
+    if (chdir("/") < 0) die("stage", "/");
+}

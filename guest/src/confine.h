@@ -1,0 +1,18 @@
+/* What a new process gives up before it runs anything untrusted. Called in the child, between fork and exec. */
+#ifndef HOLDFAST_CONFINE_H
+#define HOLDFAST_CONFINE_H
+
+#include <stdbool.h>
+
+#include "users.h"
+
+struct guest;
+
+/* Priority for the OOM killer, rlimits and CPUs. What is not permitted stays as it is: cgroups are what holds. */
+void confine_resources(const struct guest *guest);
+/* Becomes the user, with at most the capabilities of a container's root. False with errno. */
+bool confine_identity(const struct user *user, bool outside);
+/* no_new_privs and the system call filter. False with errno. */
+bool confine_system_calls(void);
+
+#endif

@@ -1,0 +1,537 @@
+/*
+ * WATCH: what changes in a directory, and with RECURSIVE in all below it.
+ *
+ * Watches belong to inodes, names to us: for each watched directory there is a node that knows its name and its parent's
+ * watch. inotify answers the same watch number for a directory that is already watched; so after a rename it is enough to
+ * add the watch again at the new place and see which node it is. sync_tree() does this for a whole subtree, and it is the
+ * only way directories get watched: at the start, when one appears, when one was moved in, after an overflow.
+ *
+ * No gap: a new directory is watched first and read after, and what is read is reported as created. What appears between
+ * the two is met twice; the `seen` table keeps the kernel's own CREATE for it from being sent again.
+ *
+ * Descriptors are held only while a subtree is read: an open directory would delay the news of its own removal.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/inotify.h>
+#include <sys/socket.h>
+#include <sys/vfs.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "file-internal.h"
+#include "file-walk.h"
+
+#define WATCH_DIRECTORIES_MAX 65536
+#define SEEN_MAX 65536
+#define BUCKETS 4096
+/* A system call changes the tree a moment before it queues the event; so long we wait before we believe the queue. */
+#define SETTLE_MS 20
+#define PEER_CHECK_EVERY 256
+#define WATCH_MASK                                                                                                   \
+    (IN_CREATE | IN_MODIFY | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO | IN_ATTRIB | IN_DELETE_SELF | IN_MOVE_SELF | IN_ONLYDIR)
+
+struct node {
+    struct node *next; /* in its bucket */
+    int watch;
+    int parent; /* the parent's watch; -1 for the root */
+    uint32_t generation;
+    bool detached; /* moved away; dropped unless it turns up again */
+    bool doomed;
+    char name[]; /* at most NAME_MAX bytes */
+};
+
+struct seen {
+    struct seen *next;
+    int watch;
+    char name[];
+};
+
+static struct watcher {
+    struct worker *worker;
+    int inotify;
+    const char *path;
+    bool recursive;
+    dev_t device; /* of the root */
+    ino_t inode;
+    int root;
+    int parent; /* the watch on the directory the root stands in; -1 if none */
+    char root_name[NAME_MAX + 1];
+    uint32_t generation;
+    struct node *nodes[BUCKETS];
+    size_t node_count;
+    size_t detached_count;
+    struct seen *seen[BUCKETS];
+    size_t seen_count;
+    int64_t last_sync_ms;
+    char name[ENTRY_PATH_MAX + 1]; /* where names are put together, from the end */
+} watcher;
+
+static int64_t now_ms(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+static void emit(uint64_t event, const char *name) {
+    struct message message;
+    message_begin(&message, FRAME_NOTE, 0, watcher.worker->stream);
+    message_u64(&message, FIELD_NOTE_KIND, NOTE_EVENT);
+    message_u64(&message, FIELD_EVENT, event);
+    message_text(&message, FIELD_NAME, name);
+    worker_send(watcher.worker, &message);
+}
+
+/* The watched directory itself is gone from its place. */
+static void __attribute__((noreturn)) finish(uint64_t event) {
+    emit(event, "");
+    worker_done_empty(watcher.worker);
+}
+
+/* ---- nodes ---- */
+
+static struct node **node_slot(int watch) {
+    struct node **slot = &watcher.nodes[(unsigned)watch % BUCKETS];
+    while (*slot && (*slot)->watch != watch) slot = &(*slot)->next;
+    return slot;
+}
+
+static struct node *node_find(int watch) { return *node_slot(watch); }
+
+static void node_forget(int watch) {
+    struct node **slot = node_slot(watch);
+    struct node *node = *slot;
+    if (!node) return;
+    *slot = node->next;
+    if (node->detached) watcher.detached_count--;
+    watcher.node_count--;
+    free(node);
+}
+
+/* Puts a node where the directory was just found. */
+static int node_put(int watch, int parent, const char *name, bool *is_new) {
+    struct node **slot = node_slot(watch);
+    struct node *old = *slot;
+    *is_new = !old;
+    if (old && old->parent == parent && strcmp(old->name, name) == 0) {
+        if (old->detached) watcher.detached_count--;
+        old->detached = false;
+        old->generation = watcher.generation;
+        return 0;
+    }
+    if (!old && watcher.node_count >= WATCH_DIRECTORIES_MAX) return ENOSPC;
+    size_t length = strlen(name);
+    struct node *node = malloc(sizeof *node + length + 1);
+    if (!node) return ENOMEM;
+    *node = (struct node){ .next = old ? old->next : NULL, .watch = watch, .parent = parent, .generation = watcher.generation };
+    memcpy(node->name, name, length + 1);
+    *slot = node;
+    if (old && old->detached) watcher.detached_count--;
+    if (!old) watcher.node_count++;
+    free(old);
+    return 0;
+}
+
+/*
+ * "a/b" for the directory b in a, with "/name" added if there is one. NULL if the way to the root is broken: then a rename
+ * is still in the queue. Steps are counted, since racing renames could make nodes each other's parent for a moment.
+ */
+static const char *node_path(const struct node *node, const char *name) {
+    char *at = watcher.name + sizeof watcher.name - 1;
+    *at = 0;
+    const char *part = name;
+    for (size_t steps = 0; steps <= WATCH_DIRECTORIES_MAX; steps++) {
+        if (part && part[0]) {
+            size_t length = strlen(part);
+            if ((size_t)(at - watcher.name) < length + 1) return NULL;
+            if (*at) *--at = '/';
+            at -= length;
+            memcpy(at, part, length);
+        }
+        if (!node) return NULL;
+        if (node->watch == watcher.root) return at;
+        part = node->name;
+        node = node_find(node->parent);
+    }
+    return NULL;
+}
+
+static bool lies_in_detached(const struct node *node) {
+    for (size_t steps = 0; node && steps <= WATCH_DIRECTORIES_MAX; steps++) {
+        if (node->detached) return true;
+        if (node->watch == watcher.root) return false;
+        node = node_find(node->parent);
+    }
+    return true; /* leads nowhere */
+}
+
+/* Drops what was moved out for good, or, after everything was gone through, what was not met. */
+static void drop_nodes(bool stale) {
+    for (int pass = 0; pass < 2; pass++)
+        for (size_t i = 0; i < BUCKETS; i++)
+            for (struct node *node = watcher.nodes[i], *next; node; node = next) {
+                next = node->next;
+                if (pass == 0) {
+                    node->doomed = stale ? node->generation != watcher.generation : lies_in_detached(node);
+                } else if (node->doomed && node->watch != watcher.root) {
+                    inotify_rm_watch(watcher.inotify, node->watch);
+                    node_forget(node->watch);
+                }
+            }
+}
+
+static struct node *node_child(int parent, const char *name) {
+    for (size_t i = 0; i < BUCKETS; i++)
+        for (struct node *node = watcher.nodes[i]; node; node = node->next)
+            if (node->parent == parent && strcmp(node->name, name) == 0) return node;
+    return NULL;
+}
+
+/* ---- what a scan has reported ---- */
+
+static struct seen **seen_slot(int watch, const char *name) {
+    uint32_t hash = 2166136261u ^ (uint32_t)watch;
+    for (const char *at = name; *at; at++) hash = (hash ^ (unsigned char)*at) * 16777619u;
+    struct seen **slot = &watcher.seen[hash % BUCKETS];
+    while (*slot && ((*slot)->watch != watch || strcmp((*slot)->name, name) != 0)) slot = &(*slot)->next;
+    return slot;
+}
+
+static void seen_add(int watch, const char *name) {
+    struct seen **slot = seen_slot(watch, name);
+    if (*slot || watcher.seen_count >= SEEN_MAX) return; /* at worst one CREATE comes twice */
+    size_t length = strlen(name);
+    struct seen *seen = malloc(sizeof *seen + length + 1);
+    if (!seen) return;
+    seen->next = NULL;
+    seen->watch = watch;
+    memcpy(seen->name, name, length + 1);
+    *slot = seen;
+    watcher.seen_count++;
+}
+
+static bool seen_take(int watch, const char *name) {
+    if (watcher.seen_count == 0) return false;
+    struct seen **slot = seen_slot(watch, name);
+    struct seen *seen = *slot;
+    if (!seen) return false;
+    *slot = seen->next;
+    free(seen);
+    watcher.seen_count--;
+    return true;
+}
+
+static void seen_clear(void) {
+    for (size_t i = 0; watcher.seen_count > 0 && i < BUCKETS; i++)
+        while (watcher.seen[i]) {
+            struct seen *seen = watcher.seen[i];
+            watcher.seen[i] = seen->next;
+            free(seen);
+            watcher.seen_count--;
+        }
+}
+
+/* ---- watching directories ---- */
+
+/* Nothing is announced there, and there is a great deal of it. */
+static bool is_kernel_made(int fd) {
+    struct statfs status;
+    if (fstatfs(fd, &status) < 0) return false;
+    switch ((unsigned long)status.f_type) {
+        case 0x9fa0UL:     /* proc */
+        case 0x62656572UL: /* sysfs */
+        case 0x27e0ebUL:   /* cgroup */
+        case 0x63677270UL: /* cgroup2 */
+            return true;
+        default: return false;
+    }
+}
+
+/* `fallback` is the path to use where there is no /proc: then a rename in this moment could mislead us. */
+static int watch_fd(int fd, const char *fallback, uint32_t mask, int *watch) {
+    char proc[32];
+    *watch = inotify_add_watch(watcher.inotify, path_of_fd(fd, proc) ? proc : fallback, mask);
+    return *watch < 0 ? errno : 0;
+}
+
+/* The directory at `relative` below the root, never through a link. */
+static int open_below(const char *relative, int *out) {
+    int fd = open(watcher.path, O_RDONLY | O_DIRECTORY | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0) return errno;
+    struct stat status;
+    if (fstat(fd, &status) < 0 || status.st_dev != watcher.device || status.st_ino != watcher.inode) {
+        close(fd);
+        return ESTALE;
+    }
+    while (*relative) {
+        char name[NAME_MAX + 1];
+        size_t length = strcspn(relative, "/");
+        memcpy(name, relative, length); /* a node's name: not longer than NAME_MAX */
+        name[length] = 0;
+        relative += length + (relative[length] ? 1 : 0);
+        int next = openat(fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+        int error = errno;
+        close(fd);
+        if (next < 0) return error;
+        fd = next;
+    }
+    *out = fd;
+    return 0;
+}
+
+struct place {
+    int watch;
+    bool report;
+};
+
+/*
+ * Watches the directory open at `fd` (taken), called `name` in `parent`, and all directories below it. What stands in
+ * newly watched ones is reported if `report`. ENOSPC: there are more than can be watched.
+ */
+static int sync_tree(int fd, int parent, const char *name, const char *relative, bool report) {
+    struct place *places = NULL;
+    size_t capacity = 0;
+    uint64_t steps = 0;
+    struct walk walk;
+    int error = walk_begin(&walk, fd, relative);
+    if (error) return error;
+    bool entered = true; /* the walk stands in a directory that is not watched yet */
+    const char *entered_name = name;
+    while (!error) {
+        size_t depth = walk.chain.count;
+        if (entered) {
+            entered = false;
+            if (depth > capacity) {
+                capacity = capacity ? capacity * 2 : 32;
+                struct place *grown = realloc(places, capacity * sizeof *places);
+                if (!grown) {
+                    error = ENOMEM;
+                    break;
+                }
+                places = grown;
+            }
+            bool is_new = false;
+            int watch;
+            error = watch_fd(chain_fd(&walk.chain), watcher.path, WATCH_MASK, &watch);
+            if (!error) error = node_put(watch, depth > 1 ? places[depth - 2].watch : parent, entered_name, &is_new);
+            if (error) break;
+            places[depth - 1] = (struct place){ watch, report && is_new };
+        }
+        struct walk_item item;
+        if (++steps % PEER_CHECK_EVERY == 0) worker_check_peer(watcher.worker);
+        walk_next(&walk, &item);
+        if (item.kind == WALK_END) break;
+        if (item.kind == WALK_FAILED) {
+            /* Moved or removed under us: there are events in the queue that will tell. */
+            if (item.error == ENOMEM) error = item.error;
+            break;
+        }
+        if (item.kind != WALK_ENTRY) continue;
+        const struct place *place = &places[depth - 1];
+        if (place->report) {
+            const char *path = walk_path(&walk);
+            /* At the top the walk's root has no name, and its paths begin with a slash. */
+            if (path && strlen(path) <= ENTRY_PATH_MAX) {
+                emit(WATCH_EVENT_CREATE, path[0] == '/' ? path + 1 : path);
+                seen_add(place->watch, item.name);
+            }
+        }
+        if (!watcher.recursive || (item.type != DT_DIR && item.type != DT_UNKNOWN)) continue;
+        int result = walk_descend(&walk, false);
+        if (result == ENOMEM || result == EMFILE || result == ENFILE) error = result;
+        if (result) continue; /* gone, not a directory, not ours to read, too deep to name */
+        if (is_kernel_made(chain_fd(&walk.chain))) {
+            walk_skip(&walk);
+            continue;
+        }
+        entered = true;
+        entered_name = walk.name;
+    }
+    walk_free(&walk);
+    free(places);
+    watcher.last_sync_ms = now_ms();
+    return error;
+}
+
+static void sync_below(const struct node *parent, const char *name) {
+    const char *path = node_path(parent, name);
+    if (!path) return;
+    char *relative = strdup(path); /* node_path's buffer is used again below */
+    int fd;
+    int error = relative ? open_below(relative, &fd) : ENOMEM;
+    if (!error) error = sync_tree(fd, parent->watch, name, relative, true);
+    free(relative);
+    /* Gone again, or renamed: the next events say so. */
+    if (error == ENOENT || error == ENOTDIR || error == ELOOP) return;
+    if (error) emit(WATCH_EVENT_OVERFLOW, "");
+}
+
+/* After lost events: whatever the tree is now, watch that. */
+static void resync(void) {
+    seen_clear();
+    watcher.generation++;
+    int fd;
+    if (open_below("", &fd) != 0) return;
+    if (sync_tree(fd, -1, "", "", true) == 0) drop_nodes(true);
+}
+
+/* ---- events ---- */
+
+static void handle_parent(const struct inotify_event *event) {
+    if (event->len == 0 || strcmp(event->name, watcher.root_name) != 0) return;
+    /* MOVED_TO: something else was put in its place. */
+    if (event->mask & (IN_DELETE | IN_MOVED_TO)) finish(WATCH_EVENT_REMOVE);
+    if (event->mask & IN_MOVED_FROM) finish(WATCH_EVENT_RENAME);
+}
+
+static void handle_appeared(struct node *node, const struct inotify_event *event, const char *path) {
+    bool reported = seen_take(event->wd, event->name);
+    /* Only a creation can be the same news twice; a file that was moved over another one is news. */
+    if (reported && (event->mask & IN_CREATE)) return;
+    emit(WATCH_EVENT_CREATE, path);
+    if (watcher.recursive && (event->mask & IN_ISDIR)) sync_below(node, event->name);
+}
+
+static void handle(const struct inotify_event *event) {
+    if (event->mask & IN_Q_OVERFLOW) {
+        emit(WATCH_EVENT_OVERFLOW, "");
+        resync();
+        return;
+    }
+    if (event->wd == watcher.parent) {
+        handle_parent(event);
+        return;
+    }
+    if (event->wd == watcher.root) {
+        if (event->mask & (IN_DELETE_SELF | IN_UNMOUNT | IN_IGNORED)) finish(WATCH_EVENT_REMOVE);
+        if (event->mask & IN_MOVE_SELF) finish(WATCH_EVENT_RENAME);
+    }
+    if (event->mask & IN_IGNORED) {
+        node_forget(event->wd);
+        return;
+    }
+    struct node *node = node_find(event->wd);
+    /* Without a name: about the directory itself; its parent's watch says the same with the name. */
+    if (!node || event->len == 0 || event->name[0] == 0) return;
+    const char *path = node_path(node, event->name);
+    if (!path) return;
+
+    if (event->mask & (IN_CREATE | IN_MOVED_TO)) handle_appeared(node, event, path);
+    if (event->mask & IN_MODIFY) emit(WATCH_EVENT_WRITE, path);
+    if (event->mask & IN_ATTRIB) emit(WATCH_EVENT_CHMOD, path);
+    if (event->mask & IN_DELETE) {
+        seen_take(event->wd, event->name);
+        emit(WATCH_EVENT_REMOVE, path);
+    }
+    if (event->mask & IN_MOVED_FROM) {
+        seen_take(event->wd, event->name);
+        emit(WATCH_EVENT_RENAME, path);
+        struct node *moved = watcher.recursive && (event->mask & IN_ISDIR) ? node_child(event->wd, event->name) : NULL;
+        if (moved && !moved->detached) {
+            moved->detached = true;
+            watcher.detached_count++;
+        }
+    }
+}
+
+static void read_events(void) {
+    static _Alignas(struct inotify_event) char buffer[65536];
+    for (;;) {
+        ssize_t got = read(watcher.inotify, buffer, sizeof buffer);
+        if (got < 0 && errno == EINTR) continue;
+        if (got <= 0) return;
+        for (ssize_t at = 0; at < got;) {
+            const struct inotify_event *event = (const struct inotify_event *)(const void *)(buffer + at);
+            at += (ssize_t)(sizeof *event + event->len);
+            handle(event);
+        }
+    }
+}
+
+static void __attribute__((noreturn)) run(void) {
+    for (;;) {
+        bool unsettled = watcher.detached_count > 0 || watcher.seen_count > 0;
+        struct pollfd fds[2] = {
+            { .fd = watcher.inotify, .events = POLLIN },
+            { .fd = watcher.worker->socket, .events = POLLIN | POLLRDHUP },
+        };
+        int ready = poll(fds, 2, unsettled ? SETTLE_MS : -1);
+        if (ready < 0 && errno != EINTR) worker_fail_path(watcher.worker, errno, watcher.path);
+        if (fds[1].revents & (POLLHUP | POLLERR | POLLRDHUP | POLLNVAL)) worker_vanish();
+        if (fds[1].revents & POLLIN) {
+            /* Nothing is expected from there; take it, so that it does not wake us for ever. */
+            uint8_t bytes[256];
+            ssize_t got = recv(watcher.worker->socket, bytes, sizeof bytes, MSG_DONTWAIT);
+            if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) worker_vanish();
+        }
+        if (fds[0].revents & POLLIN) read_events();
+        /* The queue has been read to its end since. */
+        if (now_ms() - watcher.last_sync_ms >= SETTLE_MS) seen_clear();
+        if (ready == 0 && watcher.detached_count > 0) drop_nodes(false);
+    }
+}
+
+/* Its own watch tells of a removal only when nobody has it open or as his working directory; its parent's tells at once. */
+static void watch_parent(int fd) {
+    char proc[32], path[PATH_MAX];
+    watcher.parent = -1;
+    if (!path_of_fd(fd, proc)) return;
+    ssize_t length = readlink(proc, path, sizeof path - 1);
+    if (length <= 1) return; /* "/" has no parent */
+    path[length] = 0;
+    const char *name = path_name(path);
+    if (path[0] != '/' || strlen(name) > NAME_MAX) return;
+    strcpy(watcher.root_name, name);
+    int parent = openat(fd, "..", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (parent < 0) return;
+    watch_fd(parent, "/", IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO | IN_ONLYDIR, &watcher.parent);
+    close(parent);
+}
+
+void file_watch(struct worker *worker) {
+    char *path = path_request(worker, FIELD_PATH);
+    watcher.worker = worker;
+    watcher.path = path;
+    watcher.recursive = fields_u64(worker->payload, worker->length, FIELD_RECURSIVE, 0) != 0;
+
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0) {
+        int error = errno;
+        struct stat status;
+        if (error == ENOTDIR && stat(path, &status) == 0) worker_fail(worker, error, "path '%s' is not a directory", path);
+        worker_fail_path(worker, error, path);
+    }
+    struct stat status;
+    if (fstat(fd, &status) < 0) worker_fail_path(worker, errno, path);
+    watcher.device = status.st_dev;
+    watcher.inode = status.st_ino;
+    watcher.inotify = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
+    if (watcher.inotify < 0 && (errno == EMFILE || errno == ENFILE))
+        worker_fail(worker, errno, "too many watches are running: fs.inotify.max_user_instances is used up");
+    if (watcher.inotify < 0) worker_fail_path(worker, errno, path);
+
+    watch_parent(fd);
+    int error = watch_fd(fd, path, WATCH_MASK, &watcher.root);
+    if (watcher.root == watcher.parent) watcher.parent = -1;
+    if (!error && watcher.recursive) {
+        error = sync_tree(fd, -1, "", "", false);
+    } else if (!error) {
+        bool is_new;
+        error = node_put(watcher.root, -1, "", &is_new);
+        close(fd);
+    }
+    if (error == ENOSPC)
+        worker_fail(worker, error, "too many directories to watch below path '%s' (at most %d, and "
+                    "fs.inotify.max_user_watches)", path, WATCH_DIRECTORIES_MAX);
+    if (error) worker_fail_path(worker, error, path);
+
+    struct message message;
+    message_begin(&message, FRAME_NOTE, 0, worker->stream);
+    message_u64(&message, FIELD_NOTE_KIND, NOTE_READY);
+    worker_send(worker, &message);
+    run();
+}

@@ -1,0 +1,80 @@
+/*
+ * Theory of operation.
+ *
+ * The guest is PID 1 of a sandbox: one thread around one epoll loop. The host connects to a socket the guest inherited
+ * (connection.c) and opens streams on it (stream.c). A stream is one of
+ *   - a reader of a command's output, which also carries its stdin (reader.c),
+ *   - the relay of a file worker, a forked process that may block on the disk (worker.c),
+ *   - a connection dialled inside (dial.c),
+ *   - a list of the commands (listing.c).
+ * A command (command.c) lives on when its streams go: its output is kept in bounded memory and a spill file (output.c).
+ * What a command may do is decided between fork and exec (spawn.c, confine.c, seccomp.c), in its own cgroup
+ * (cgroups.c). `sudo` inside reaches us over a socket (sudo-server.c). truth.c makes /proc show the sandbox's budget.
+ *
+ * Nothing blocks, and every queue has a bound: streams are asked for more only while their connection has room.
+ */
+#ifndef HOLDFAST_GUEST_H
+#define HOLDFAST_GUEST_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "cgroups.h"
+#include "list.h"
+#include "loop.h"
+#include "output.h"
+#include "sudo.h"
+#include "truth.h"
+
+/* What the inside shall see and inherit; 0 is "no limit". Set by the command line, changed by CONFIGURE. */
+struct budget {
+    uint64_t cpu_millis;
+    uint64_t memory_bytes;
+    uint64_t pids;
+    uint64_t orphan_ms;
+};
+
+struct guest {
+    struct loop loop;
+    struct budget budget;
+    struct cgroups cgroups;
+    const char *default_user;
+    int spill_fd;  /* directory for spill files, or -1 */
+    bool outside;  /* run by a test, without a sandbox around */
+    uint64_t boot_ns;
+
+    struct watch listener;
+    struct list connections;
+    size_t connection_count;
+    struct timer orphan_timer;
+
+    struct watch signals;
+    struct list children;
+
+    struct list commands; /* oldest first */
+    size_t commands_running;
+    size_t commands_ended;
+    uint64_t next_serial;
+    struct keep_budget keep;
+
+    struct list workers_waiting;
+    size_t workers_running;
+    size_t workers_waiting_count;
+    size_t workers_waiting_bytes;
+
+    struct sudo_server sudo;
+    struct truth truth;
+    struct timer truth_timer;
+
+    bool stopping;
+    struct timer stop_timer;
+    bool stopped;
+};
+
+/* Answers what is under way and then exits; as PID 1 that ends the sandbox. */
+void guest_stop(struct guest *guest);
+/* Starts or stops the once-a-second refresh of /proc: it runs only while a command does. */
+void guest_refresh_truth(struct guest *guest);
+
+#endif

@@ -1,0 +1,153 @@
+/*
+ * The numbers of the guest protocol (docs/guest-protocol.md).
+ * packages/protocol/src/guest-wire.ts holds the same numbers for the host; a test compares the two files.
+ */
+#ifndef HOLDFAST_WIRE_H
+#define HOLDFAST_WIRE_H
+
+#define WIRE_VERSION 1
+#define HEADER_BYTES 12
+#define MAX_PAYLOAD_BYTES 262144
+#define KEEP_HEAD_BYTES 65536
+#define DEFAULT_KEEP_BYTES 1048576
+
+#define CHANNEL_IN 0
+#define CHANNEL_OUT 1
+#define CHANNEL_ERR 2
+
+enum {
+    FRAME_HELLO = 0x01,
+    FRAME_PING = 0x02,
+    FRAME_PONG = 0x03,
+    FRAME_DATA = 0x04,
+    FRAME_EOF = 0x05,
+    FRAME_WINDOW = 0x06,
+    FRAME_RESET = 0x07,
+    FRAME_DONE = 0x08,
+    FRAME_FAIL = 0x09,
+    FRAME_NOTE = 0x0a,
+    FRAME_START = 0x20,
+    FRAME_ATTACH = 0x21,
+    FRAME_SIGNAL = 0x22,
+    FRAME_RESIZE = 0x23,
+    FRAME_COMMANDS = 0x24,
+    FRAME_FORGET = 0x25,
+    FRAME_CONFIGURE = 0x26,
+    FRAME_SHUTDOWN = 0x27,
+    FRAME_STAT = 0x30,
+    FRAME_LIST = 0x31,
+    FRAME_READ = 0x32,
+    FRAME_WRITE = 0x33,
+    FRAME_MKDIR = 0x34,
+    FRAME_MOVE = 0x35,
+    FRAME_REMOVE = 0x36,
+    FRAME_WATCH = 0x37,
+    FRAME_DIAL = 0x40,
+};
+
+enum {
+    FIELD_VERSION = 1,
+    FIELD_BOOT_NS = 2,
+    FIELD_ERRNO = 3,
+    FIELD_ERRNO_NAME = 4,
+    FIELD_MESSAGE = 5,
+    FIELD_NOTE_KIND = 6,
+    FIELD_WINDOW = 7,
+    FIELD_COUNT = 8,
+    FIELD_CHANNEL = 9,
+    FIELD_OFFSET = 10,
+    FIELD_LENGTH = 11,
+    FIELD_USER = 12,
+    FIELD_PATH = 13,
+    FIELD_COMMAND_ID = 20,
+    FIELD_ARG = 21,
+    FIELD_ENV = 22,
+    FIELD_CWD = 23,
+    FIELD_STDIN = 24,
+    FIELD_PTY_COLS = 25,
+    FIELD_PTY_ROWS = 26,
+    FIELD_TIMEOUT_MS = 27,
+    FIELD_GRACE_MS = 28,
+    FIELD_MEMORY_BYTES = 29,
+    FIELD_PIDS = 30,
+    FIELD_KEEP_BYTES = 31,
+    FIELD_SPILL_BYTES = 32,
+    FIELD_BLOCK = 33,
+    FIELD_TAG = 34,
+    FIELD_OFFSET_OUT = 35,
+    FIELD_OFFSET_ERR = 36,
+    FIELD_SIGNAL = 37,
+    FIELD_WHOLE = 38,
+    FIELD_CPU_MILLIS = 39,
+    FIELD_ORPHAN_MS = 40,
+    FIELD_PID = 50,
+    FIELD_EXIT_KIND = 51,
+    FIELD_EXIT_CODE = 52,
+    FIELD_TIMED_OUT = 53,
+    FIELD_WALL_US = 54,
+    FIELD_USER_US = 55,
+    FIELD_SYS_US = 56,
+    FIELD_MAXRSS_BYTES = 57,
+    FIELD_OUT_BYTES = 58,
+    FIELD_ERR_BYTES = 59,
+    FIELD_HELD = 60,
+    FIELD_START_NS = 61,
+    FIELD_END_NS = 62,
+    FIELD_NAME = 70,
+    FIELD_FILE_TYPE = 71,
+    FIELD_SIZE = 72,
+    FIELD_MODE = 73,
+    FIELD_UID = 74,
+    FIELD_GID = 75,
+    FIELD_OWNER = 76,
+    FIELD_GROUP = 77,
+    FIELD_MTIME_NS = 78,
+    FIELD_LINK_TARGET = 79,
+    FIELD_LINK_RESOLVED = 80,
+    FIELD_TARGET_TYPE = 81,
+    FIELD_TARGET_MODE = 82,
+    FIELD_TARGET_SIZE = 83,
+    FIELD_XATTR = 84,
+    FIELD_DEPTH = 85,
+    FIELD_ATOMIC = 86,
+    FIELD_PARENTS = 87,
+    FIELD_RECURSIVE = 88,
+    FIELD_TO = 89,
+    FIELD_CREATED = 90,
+    FIELD_EVENT = 91,
+    FIELD_PORT = 92,
+};
+
+enum {
+    NOTE_STARTED = 1,
+    NOTE_EXITED = 2,
+    NOTE_GAP = 3,
+    NOTE_COMMAND = 4,
+    NOTE_ENTRY = 5,
+    NOTE_READY = 6,
+    NOTE_EVENT = 7,
+    NOTE_CONNECTED = 8,
+};
+
+enum {
+    EXIT_KIND_EXITED = 0,
+    EXIT_KIND_SIGNALED = 1,
+};
+
+enum {
+    FILE_TYPE_FILE = 1,
+    FILE_TYPE_DIRECTORY = 2,
+    FILE_TYPE_SYMLINK = 3,
+    FILE_TYPE_OTHER = 4,
+};
+
+enum {
+    WATCH_EVENT_CREATE = 1,
+    WATCH_EVENT_WRITE = 2,
+    WATCH_EVENT_REMOVE = 3,
+    WATCH_EVENT_RENAME = 4,
+    WATCH_EVENT_CHMOD = 5,
+    WATCH_EVENT_OVERFLOW = 6,
+};
+
+#endif

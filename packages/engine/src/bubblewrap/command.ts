@@ -1,0 +1,271 @@
+/** A command in a bubblewrap sandbox: what the guest reports, joined with what the kernel counted. */
+import { mkdirSync, readFileSync, renameSync, writeFileSync } from "node:fs";
+import type { Writable } from "node:stream";
+import {
+  type CommandCause,
+  type CommandEnding,
+  FIELD,
+  type FieldList,
+  FRAME,
+  HoldfastError,
+  invalidArgument,
+  type SandboxLimits,
+  signalNumber,
+  validateCommandLimits,
+} from "@holdfast/protocol";
+import { endingWithoutExit, explainEnding, type KillIntent } from "../attribution.js";
+import type { OomLog, SandboxCgroup } from "../cgroups/index.js";
+import type { Command, CommandSpec, OutputEvent, OutputOffsets } from "../engine.js";
+import { CommandStream } from "../guest/command-stream.js";
+import type { GuestConnection } from "../guest/connection.js";
+
+export const DEFAULT_GRACE_MS = 2000;
+/** How much later than the guest we act ourselves, should the guest not. */
+const BACKUP_MARGIN_MS = 500;
+const SIGTERM = 15;
+const SIGKILL = 9;
+
+/** What a command needs of its sandbox. */
+export interface CommandContext {
+  readonly connection: GuestConnection;
+  readonly cgroup: SandboxCgroup;
+  readonly oomLog: OomLog;
+  readonly uidBase: number;
+  /** Where endings are kept for a later owner; undefined if there will be none. */
+  readonly endingsDirectory: string | undefined;
+  limits(): SandboxLimits;
+  diskUsedBytes(): Promise<number | null>;
+  /** Why a command has no exit of its own: the sandbox's end, in the words of a command's. */
+  lostCause(reason: HoldfastError): Promise<CommandCause>;
+}
+
+function envFields(env: Readonly<Record<string, string>>): FieldList {
+  return Object.entries(env).map(([name, value]) => {
+    if (!/^[^=\0]+$/.test(name)) throw invalidArgument("env", name, "a name without '=' and NUL");
+    if (value.includes("\0")) throw invalidArgument(`env.${name}`, value, "a value without NUL");
+    return [FIELD.ENV, `${name}=${value}`] as const;
+  });
+}
+
+function startFields(id: number, spec: CommandSpec, sandbox: { env: Readonly<Record<string, string>>; outputBytes: number }): FieldList {
+  if (spec.argv.length === 0 || spec.argv[0] === "") throw invalidArgument("argv", JSON.stringify(spec.argv), "a program and its arguments");
+  for (const arg of spec.argv) if (arg.includes("\0")) throw invalidArgument("argv", arg, "arguments without NUL");
+  validateCommandLimits(spec.limits ?? {});
+  return [
+    [FIELD.COMMAND_ID, id],
+    ...spec.argv.map((arg) => [FIELD.ARG, arg] as const),
+    ...envFields({ ...sandbox.env, ...spec.env }),
+    [FIELD.CWD, spec.cwd],
+    [FIELD.USER, spec.user],
+    [FIELD.STDIN, spec.stdin === "open" ? 1 : 0],
+    [FIELD.PTY_COLS, spec.pty?.columns],
+    [FIELD.PTY_ROWS, spec.pty?.rows],
+    [FIELD.TIMEOUT_MS, spec.limits?.wallMs],
+    [FIELD.GRACE_MS, spec.graceMs ?? DEFAULT_GRACE_MS],
+    [FIELD.MEMORY_BYTES, spec.limits?.memoryBytes],
+    [FIELD.PIDS, spec.limits?.pids],
+    [FIELD.KEEP_BYTES, sandbox.outputBytes],
+    [FIELD.SPILL_BYTES, spec.spillBytes],
+    [FIELD.BLOCK, spec.whenReaderIsSlow === "block" ? 1 : 0],
+    [FIELD.TAG, spec.tag],
+  ];
+}
+
+/** The errors of a start that are the program's, not the sandbox's: what a shell calls 126 and 127. */
+function startError(error: HoldfastError, program: string): HoldfastError {
+  if (error.code === "user_not_found" || error.code === "canceled" || error.details.errno === undefined) return error;
+  return new HoldfastError("command_failed_to_start", error.message, {
+    cause: error,
+    details: { ...error.details, program, exitCode: error.details.errno === "ENOENT" ? 127 : 126 },
+  });
+}
+
+export class RunningCommand implements Command {
+  readonly id: number;
+  readonly pid: number;
+  readonly stdin: Writable | undefined;
+  readonly ended: Promise<CommandEnding>;
+
+  readonly #context: CommandContext;
+  readonly #stream: CommandStream;
+  readonly #limits: NonNullable<CommandSpec["limits"]>;
+  readonly #hostPid: number | undefined;
+  readonly #pidsRefusedBefore: number;
+  readonly #startedAt = Date.now();
+  #intent: KillIntent | undefined;
+  #callersSignal: number | undefined;
+  #outputTaken = false;
+  #backupTimer: NodeJS.Timeout | undefined;
+
+  private constructor(context: CommandContext, id: number, pid: number, stream: CommandStream, spec: Partial<CommandSpec>) {
+    this.#context = context;
+    this.id = id;
+    this.pid = pid;
+    this.#stream = stream;
+    this.#limits = spec.limits ?? {};
+    this.stdin = spec.stdin === "open" || spec.pty !== undefined ? stream.stdin : undefined;
+    this.#hostPid = context.cgroup.commandProcesses(id)[0];
+    this.#pidsRefusedBefore = context.cgroup.readSandbox().pidsRefused;
+    this.#armBackup(spec);
+    this.ended = this.#conclude();
+  }
+
+  static async start(
+    context: CommandContext,
+    id: number,
+    spec: CommandSpec,
+    sandboxEnv: Readonly<Record<string, string>>,
+  ): Promise<RunningCommand> {
+    const fields = startFields(id, spec, { env: sandboxEnv, outputBytes: context.limits().outputBytes });
+    const stream = new CommandStream(context.connection, FRAME.START, fields);
+    let pid: number;
+    try {
+      pid = await stream.started;
+    } catch (error) {
+      throw startError(HoldfastError.from(error), spec.argv[0] ?? "");
+    }
+    return new RunningCommand(context, id, pid, stream, spec);
+  }
+
+  static async attach(
+    context: CommandContext,
+    id: number,
+    options: { readonly from?: OutputOffsets; readonly whenReaderIsSlow?: "block" | "drop" } = {},
+  ): Promise<RunningCommand> {
+    const from = options.from ?? { stdout: 0, stderr: 0 };
+    const stream = new CommandStream(
+      context.connection,
+      FRAME.ATTACH,
+      [
+        [FIELD.COMMAND_ID, id],
+        [FIELD.OFFSET_OUT, from.stdout],
+        [FIELD.OFFSET_ERR, from.stderr],
+        [FIELD.BLOCK, options.whenReaderIsSlow === "block" ? 1 : 0],
+      ],
+      from,
+    );
+    const pid = await stream.started;
+    return new RunningCommand(context, id, pid, stream, { stdin: "open" });
+  }
+
+  output(): AsyncIterable<OutputEvent> {
+    if (this.#outputTaken) throw new HoldfastError("invalid_argument", "the output of this command is being read already; attach to read it again");
+    this.#outputTaken = true;
+    return this.#stream.output;
+  }
+
+  async signal(signal: string | number, options: { whole?: boolean } = {}): Promise<void> {
+    const number = signalNumber(signal);
+    this.#callersSignal = number;
+    await this.#sendSignal(number, options.whole ?? false);
+  }
+
+  async resize(size: { columns: number; rows: number }): Promise<void> {
+    await this.#context.connection.request(FRAME.RESIZE, [
+      [FIELD.COMMAND_ID, this.id],
+      [FIELD.PTY_COLS, size.columns],
+      [FIELD.PTY_ROWS, size.rows],
+    ]);
+  }
+
+  async cancel(by: string, options: { graceMs?: number } = {}): Promise<CommandEnding> {
+    this.#intent ??= { kind: "canceled", by };
+    const graceMs = options.graceMs ?? DEFAULT_GRACE_MS;
+    const timer = setTimeout(() => void this.#killWhole(), graceMs);
+    try {
+      if (graceMs > 0) await this.#sendSignal(SIGTERM, true).catch(() => this.#killWhole());
+      else await this.#killWhole();
+      return await this.ended;
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+
+  detach(): void {
+    this.#stream.detach();
+  }
+
+  async #sendSignal(signal: number, whole: boolean): Promise<void> {
+    await this.#context.connection.request(FRAME.SIGNAL, [
+      [FIELD.COMMAND_ID, this.id],
+      [FIELD.SIGNAL, signal],
+      [FIELD.WHOLE, whole ? 1 : 0],
+    ]);
+  }
+
+  /** From outside, by the cgroup: does not depend on the guest's good will. */
+  async #killWhole(): Promise<void> {
+    await this.#context.cgroup.killCommand(this.id);
+    // Without cgroups for the command (its directory is gone) only the guest can reach it; usually there is nothing left.
+    await this.#sendSignal(SIGKILL, true).catch(() => {});
+  }
+
+  #armBackup(spec: Partial<CommandSpec>): void {
+    const limitMs = spec.limits?.wallMs;
+    if (limitMs === undefined) return;
+    const atMs = limitMs + (spec.graceMs ?? DEFAULT_GRACE_MS) + BACKUP_MARGIN_MS;
+    if (atMs > 2 ** 31 - 1) return;
+    this.#backupTimer = setTimeout(() => {
+      this.#intent ??= { kind: "timed_out", limitMs };
+      void this.#killWhole();
+    }, atMs);
+    this.#backupTimer.unref();
+  }
+
+  async #conclude(): Promise<CommandEnding> {
+    const exit = await this.#stream.exited;
+    clearTimeout(this.#backupTimer);
+    const kept = readEnding(this.#context.endingsDirectory, this.id);
+    if (kept !== undefined) return kept;
+    if (exit instanceof HoldfastError) {
+      return endingWithoutExit(await this.#context.lostCause(exit), Date.now() - this.#startedAt);
+    }
+    const { cgroup } = this.#context;
+    // Read before the kill below: what we end ourselves is not the command's doing.
+    const counters = cgroup.readCommand(this.id);
+    if (this.#intent !== undefined || exit.timedOut) await cgroup.killCommand(this.id);
+    const killed = counters !== undefined && counters.oomKills > 0;
+    const log = killed ? this.#context.oomLog.victimsOf(`${cgroup.oomLogPath}/cmd/${this.id}`) : undefined;
+    const ending = explainEnding({
+      intent: this.#intent,
+      exit,
+      counters,
+      sandboxLimits: this.#context.limits(),
+      commandLimits: this.#limits,
+      sandboxPidsRefused: cgroup.readSandbox().pidsRefused - this.#pidsRefusedBefore,
+      victims: (log ?? []).map((victim) => ({
+        name: victim.name,
+        pid: victim.hostPid === this.#hostPid ? this.pid : null,
+        hostPid: victim.hostPid,
+        rssBytes: victim.rssBytes,
+      })),
+      hostWideOom: (log ?? []).some((victim) => victim.scope === "host"),
+      diskUsedBytes: await this.#context.diskUsedBytes(),
+      callersSignal: this.#callersSignal,
+    });
+    writeEnding(this.#context.endingsDirectory, this.id, ending);
+    cgroup.removeCommand(this.id);
+    return ending;
+  }
+}
+
+/** Endings are kept beside the record: whoever adopts the sandbox later tells the same story, counters included. */
+function writeEnding(directory: string | undefined, id: number, ending: CommandEnding): void {
+  if (directory === undefined) return;
+  try {
+    mkdirSync(directory, { recursive: true });
+    writeFileSync(`${directory}/${id}.new`, JSON.stringify(ending));
+    renameSync(`${directory}/${id}.new`, `${directory}/${id}.json`);
+  } catch {
+    // The sandbox is being removed: nobody will ask again.
+  }
+}
+
+function readEnding(directory: string | undefined, id: number): CommandEnding | undefined {
+  if (directory === undefined) return undefined;
+  try {
+    return JSON.parse(readFileSync(`${directory}/${id}.json`, "utf8")) as CommandEnding;
+  } catch {
+    return undefined;
+  }
+}

@@ -1,0 +1,24 @@
+/** What all sandboxes of one engine share: the host's side of things. */
+import type { CgroupHost, OomLog } from "../cgroups/index.js";
+import type { Launcher } from "../host/launcher.js";
+import type { ProcessIdentity } from "../host/processes.js";
+import type { Pool } from "../storage/pool.js";
+import type { SandboxRecords } from "./records.js";
+
+/** Structured, and handed in: there is no global logger. */
+export interface Log {
+  info(facts: Record<string, unknown>, message: string): void;
+  warn(facts: Record<string, unknown>, message: string): void;
+}
+
+export interface HostParts {
+  readonly cgroups: CgroupHost;
+  readonly oomLog: OomLog;
+  readonly launcher: Launcher;
+  readonly bwrapPath: string;
+  readonly pool: Pool;
+  readonly records: SandboxRecords;
+  readonly imagesDirectory: string;
+  readonly us: ProcessIdentity;
+  readonly log: Log;
+}

@@ -1,0 +1,141 @@
+/**
+ * From a sandbox's plan to the launcher's and bubblewrap's arguments. Pure: no I/O, so that the argument list can be
+ * reviewed as text. "The level of protection is entirely determined by the arguments passed to bubblewrap": this file is
+ * the one to review.
+ */
+import type { SandboxLimits } from "@holdfast/protocol";
+import type { MountSpec } from "../engine.js";
+import type { PreparedImage } from "../images/image.js";
+
+/** Descriptors that the launcher hands down, by number. */
+const FD = { userns: 10, listener: 11, guest: 12, spill: 13, firstCgroup: 14 } as const;
+/** Where the launcher stages sources, in a mount namespace of its own. Any directory that exists everywhere would do. */
+const STAGE = "/run";
+/** The launcher's status descriptor, as its parent sets it up. */
+export const STATUS_FD = 3;
+
+export interface LaunchPlan {
+  readonly bwrapPath: string;
+  readonly guestPath: string;
+  readonly uidBase: number;
+  readonly cgroupProcsFiles: readonly string[];
+  readonly cgroupCommandDirs: readonly { readonly name: string; readonly path: string }[];
+  readonly socketPath: string;
+  readonly disk: { readonly path: string; readonly quotaBytes: number | undefined };
+  readonly image: PreparedImage;
+  readonly mounts: readonly MountSpec[];
+  readonly hostname: string;
+  readonly defaultUser: string;
+  readonly limits: SandboxLimits;
+  readonly orphanMs: number;
+}
+
+function stageArguments(plan: LaunchPlan): { stage: string[]; binds: string[] } {
+  const stage: string[] = [];
+  const binds: string[] = [];
+  const layers = plan.image.layers.map((path, index) => {
+    stage.push("--mount", `layer${index}`, path, "ro,idmap");
+    return `layer${index}`;
+  });
+  stage.push("--mount", "disk", plan.disk.path, "rw,idmap");
+  stage.push("--overlay", "root", layers.join(":"), "disk");
+  binds.push("--bind", `${STAGE}/root`, "/");
+  plan.image.mounts.forEach((mount, index) => {
+    const names = mount.layers.map((path, layer) => {
+      const name = mount.layers.length === 1 ? `part${index}` : `part${index}layer${layer}`;
+      stage.push("--mount", name, path, "ro,idmap");
+      return name;
+    });
+    if (names.length > 1) stage.push("--overlay", `part${index}`, names.join(":"), "");
+    binds.push("--ro-bind", `${STAGE}/part${index}`, mount.target);
+  });
+  plan.mounts.forEach((mount, index) => {
+    stage.push("--mount", `mount${index}`, mount.source, mount.readOnly ? "ro,idmap" : "rw,idmap");
+    binds.push(mount.readOnly ? "--ro-bind" : "--bind", `${STAGE}/mount${index}`, mount.target);
+  });
+  return { stage, binds };
+}
+
+function guestArguments(plan: LaunchPlan): string[] {
+  const cgroups = plan.cgroupCommandDirs.flatMap((dir, index) => ["--cgroup", `${dir.name}=${FD.firstCgroup + index}`]);
+  return [
+    // By descriptor: the guest has no path inside, and its file belongs to nobody there.
+    `/proc/self/fd/${FD.guest}`,
+    "--listen-fd",
+    String(FD.listener),
+    ...cgroups,
+    "--spill-fd",
+    String(FD.spill),
+    "--default-user",
+    plan.defaultUser,
+    "--cpu-millis",
+    String(plan.limits.cpuMillis),
+    "--memory-bytes",
+    String(plan.limits.memoryBytes),
+    "--pids",
+    String(plan.limits.pids),
+    "--orphan-ms",
+    String(plan.orphanMs),
+  ];
+}
+
+/** The arguments of `holdfast-launch`. */
+export function launchArguments(plan: LaunchPlan): string[] {
+  const { stage, binds } = stageArguments(plan);
+  return [
+    "start",
+    "--status-fd",
+    String(STATUS_FD),
+    ...plan.cgroupProcsFiles.flatMap((file) => ["--join", file]),
+    "--userns",
+    String(plan.uidBase),
+    String(FD.userns),
+    "--listen",
+    plan.socketPath,
+    String(FD.listener),
+    "--file",
+    plan.guestPath,
+    String(FD.guest),
+    "--dir",
+    `${plan.disk.path}/spill`,
+    String(FD.spill),
+    ...plan.cgroupCommandDirs.flatMap((dir, index) => ["--dir", dir.path, String(FD.firstCgroup + index)]),
+    "--disk",
+    plan.disk.path,
+    String(plan.disk.quotaBytes ?? 0),
+    "--stage",
+    STAGE,
+    ...stage,
+    "--",
+    plan.bwrapPath,
+    "--userns",
+    String(FD.userns),
+    "--unshare-ipc",
+    "--unshare-pid",
+    "--unshare-net",
+    "--unshare-uts",
+    "--unshare-cgroup",
+    // Our guest is the first process: bubblewrap's own would leave a zombie with a parent that never reaps.
+    "--as-pid-1",
+    "--cap-add",
+    "ALL",
+    "--hostname",
+    plan.hostname,
+    "--clearenv",
+    ...binds.slice(0, 3),
+    "--dev",
+    "/dev",
+    "--perms",
+    "1777",
+    "--size",
+    String(Math.floor(plan.limits.memoryBytes / 2)),
+    "--tmpfs",
+    "/dev/shm",
+    "--proc",
+    "/proc",
+    ...binds.slice(3),
+    "--chdir",
+    "/",
+    ...guestArguments(plan),
+  ];
+}

@@ -1,0 +1,367 @@
+/** A running sandbox: its commands, its budget, and its one end. */
+import { readdirSync } from "node:fs";
+import type { Duplex } from "node:stream";
+import {
+  type CommandCause,
+  describeSandboxCause,
+  FIELD,
+  FRAME,
+  HoldfastError,
+  NOTE,
+  type OutOfMemory,
+  resolveSandboxLimits,
+  type SandboxCause,
+  type SandboxEnding,
+  type SandboxId,
+  type SandboxLimits,
+} from "@holdfast/protocol";
+import type { SandboxCgroup } from "../cgroups/index.js";
+import type {
+  Command,
+  CommandSpec,
+  CommandSummary,
+  OutputOffsets,
+  Sandbox,
+  SandboxFiles,
+  SandboxSpec,
+  SandboxState,
+  SandboxStats,
+} from "../engine.js";
+import type { GuestConnection } from "../guest/connection.js";
+import { type DialTarget, dialGuest } from "../guest/dial.js";
+import { GuestFiles } from "../guest/files.js";
+import { type CommandContext, RunningCommand } from "./command.js";
+import { dismantle, killSandboxProcesses } from "./dismantle.js";
+import type { HostParts } from "./host-parts.js";
+import type { SandboxRecord } from "./records.js";
+
+const DISK_WATCH_MS = 1000;
+/** setTimeout's own limit. Longer lives are measured in stages. */
+const MAX_TIMER_MS = 2 ** 31 - 1;
+const MAX_COMMANDS_LISTED = 4096;
+
+export class BubblewrapSandbox implements Sandbox {
+  readonly id: SandboxId;
+  readonly spec: SandboxSpec;
+  readonly createdAt: Date;
+  readonly files: SandboxFiles;
+  readonly ended: Promise<SandboxEnding>;
+
+  readonly #host: HostParts;
+  readonly #cgroup: SandboxCgroup;
+  readonly #connection: GuestConnection;
+  readonly #uidBase: number;
+  #record: SandboxRecord;
+  #nextCommandId: number;
+  #runningCommands = 0;
+  #frozen = false;
+  #cause: SandboxCause | undefined;
+  #ending: Promise<SandboxEnding> | undefined;
+  #settleEnded!: (ending: SandboxEnding) => void;
+  #wallTimer: NodeJS.Timeout | undefined;
+  #diskTimer: NodeJS.Timeout | undefined;
+
+  constructor(
+    host: HostParts,
+    parts: {
+      readonly record: SandboxRecord;
+      readonly cgroup: SandboxCgroup;
+      readonly connection: GuestConnection;
+      readonly uidBase: number;
+      readonly nextCommandId?: number;
+    },
+  ) {
+    this.#host = host;
+    this.#record = parts.record;
+    this.#cgroup = parts.cgroup;
+    this.#connection = parts.connection;
+    this.#uidBase = parts.uidBase;
+    this.#nextCommandId = parts.nextCommandId ?? 1;
+    this.id = parts.record.id;
+    this.spec = parts.record.spec;
+    this.createdAt = new Date(parts.record.createdAt);
+    this.#frozen = parts.cgroup.isFrozen();
+    this.files = new GuestFiles(() => this.#usableConnection());
+    this.ended = new Promise((resolve) => {
+      this.#settleEnded = resolve;
+    });
+    void parts.connection.closed.then((reason) => this.#onConnectionClosed(reason));
+    this.#armWallTimer();
+  }
+
+  get state(): SandboxState {
+    if (this.#ending !== undefined) return "ended";
+    return this.#frozen ? "frozen" : "running";
+  }
+
+  get limits(): SandboxLimits {
+    return this.#record.limits;
+  }
+
+  async start(spec: CommandSpec, options: { signal?: AbortSignal } = {}): Promise<Command> {
+    options.signal?.throwIfAborted();
+    this.#usableConnection();
+    const command = await RunningCommand.start(this.#commandContext(), this.#nextCommandId++, spec, this.spec.env);
+    this.#follow(command);
+    if (options.signal !== undefined) {
+      const onAbort = () => void command.cancel("the caller's signal");
+      if (options.signal.aborted) onAbort();
+      options.signal.addEventListener("abort", onAbort, { once: true });
+      void command.ended.then(() => options.signal?.removeEventListener("abort", onAbort));
+    }
+    return command;
+  }
+
+  async attach(commandId: number, options: { from?: OutputOffsets; whenReaderIsSlow?: "block" | "drop" } = {}): Promise<Command> {
+    this.#usableConnection();
+    const command = await RunningCommand.attach(this.#commandContext(), commandId, options);
+    this.#follow(command);
+    return command;
+  }
+
+  commands(): Promise<CommandSummary[]> {
+    return listCommands(this.#usableConnection());
+  }
+
+  dial(target: DialTarget): Promise<Duplex> {
+    return dialGuest(this.#usableConnection(), target);
+  }
+
+  async stats(): Promise<SandboxStats> {
+    const counters = this.#cgroup.readSandbox();
+    return {
+      memoryBytes: counters.memoryBytes,
+      memoryPeakBytes: counters.memoryPeakBytes ?? null,
+      memoryLimitBytes: this.limits.memoryBytes,
+      pids: counters.pids,
+      pidsLimit: this.limits.pids,
+      cpuMs: (counters.cpuUsec ?? 0) / 1000,
+      diskBytes: await this.#host.pool.usedBytes(this.#record.disk),
+      diskLimitBytes: this.limits.diskBytes,
+    };
+  }
+
+  async resize(change: { memoryBytes?: number; cpuMillis?: number; pids?: number }): Promise<void> {
+    const connection = this.#usableConnection();
+    const limits = resolveSandboxLimits({ ...this.limits, ...change });
+    this.#cgroup.setLimits({ memoryBytes: limits.memoryBytes, pids: limits.pids, cpuMillis: limits.cpuMillis });
+    this.#record = { ...this.#record, limits };
+    this.#host.records.write(this.#record);
+    // What the inside sees and inherits follows what is enforced.
+    await connection.request(FRAME.CONFIGURE, [
+      [FIELD.MEMORY_BYTES, limits.memoryBytes],
+      [FIELD.CPU_MILLIS, limits.cpuMillis],
+      [FIELD.PIDS, limits.pids],
+    ]);
+  }
+
+  async freeze(): Promise<void> {
+    this.#usableConnection();
+    await this.#cgroup.freeze();
+    this.#frozen = true;
+  }
+
+  async thaw(): Promise<void> {
+    if (this.#ending !== undefined) throw this.#endedError();
+    await this.#cgroup.thaw();
+    this.#frozen = false;
+  }
+
+  kill(by: string): Promise<SandboxEnding> {
+    return this.#end({ kind: "killed", by });
+  }
+
+  /** Lets go without ending it: another process may adopt it. */
+  release(): void {
+    this.#ending ??= new Promise(() => {});
+    clearTimeout(this.#wallTimer);
+    clearInterval(this.#diskTimer);
+    this.#connection.close();
+  }
+
+  /** The launcher's process has ended, so the sandbox has: called by whoever spawned it. */
+  onProcessExit(status: string): void {
+    void this.#end({ kind: "guest_exited", status });
+  }
+
+  #commandContext(): CommandContext {
+    return {
+      connection: this.#connection,
+      cgroup: this.#cgroup,
+      oomLog: this.#host.oomLog,
+      uidBase: this.#uidBase,
+      endingsDirectory: this.spec.whenOwnerDies === "keep" ? this.#host.records.pathOf(this.id, "endings") : undefined,
+      limits: () => this.limits,
+      diskUsedBytes: () => this.#host.pool.usedBytes(this.#record.disk).catch(() => null),
+      lostCause: (reason) => this.#commandCauseOfOurEnd(reason),
+    };
+  }
+
+  #follow(command: Command): void {
+    this.#runningCommands += 1;
+    this.#watchDisk();
+    void command.ended.then(() => {
+      this.#runningCommands -= 1;
+      if (this.#runningCommands === 0) {
+        clearInterval(this.#diskTimer);
+        this.#diskTimer = undefined;
+      }
+    });
+  }
+
+  /** Only for pools that cannot refuse a write: look, and end a sandbox that is over its limit. */
+  #watchDisk(): void {
+    if (this.#host.pool.enforcesLimits || this.#diskTimer !== undefined) return;
+    this.#diskTimer = setInterval(() => {
+      void this.#host.pool.usedBytes(this.#record.disk).then(
+        (used) => {
+          if (used !== null && used > this.limits.diskBytes) {
+            void this.#end({ kind: "out_of_disk", limitBytes: this.limits.diskBytes, usedBytes: used });
+          }
+        },
+        () => {
+          // The disk is being removed under us: the sandbox has ended.
+        },
+      );
+    }, DISK_WATCH_MS);
+    this.#diskTimer.unref();
+  }
+
+  #armWallTimer(): void {
+    const { wallMs } = this.limits;
+    if (wallMs === undefined) return;
+    const leftMs = Math.max(0, this.createdAt.getTime() + wallMs - Date.now());
+    this.#wallTimer = setTimeout(
+      () => {
+        if (leftMs > MAX_TIMER_MS) this.#armWallTimer();
+        else void this.#end({ kind: "timed_out", limitMs: wallMs });
+      },
+      Math.min(leftMs, MAX_TIMER_MS),
+    );
+    this.#wallTimer.unref();
+  }
+
+  #usableConnection(): GuestConnection {
+    if (this.#ending !== undefined) throw this.#endedError();
+    if (this.#frozen) {
+      throw new HoldfastError("sandbox_frozen", `sandbox ${this.id} is frozen`, { hint: "Thaw it first." });
+    }
+    return this.#connection;
+  }
+
+  #endedError(): HoldfastError {
+    const how = this.#cause === undefined ? "has ended" : describeSandboxCause(this.#cause);
+    return new HoldfastError("sandbox_ended", `sandbox ${this.id} has ended. ${how}`, { details: { cause: this.#cause } });
+  }
+
+  #onConnectionClosed(reason: HoldfastError): void {
+    if (this.#ending !== undefined) return;
+    const cause: SandboxCause =
+      reason.details.protocol === true
+        ? { kind: "guest_broke_protocol", why: reason.message }
+        : { kind: "guest_exited", status: reason.message };
+    void this.#end(cause);
+  }
+
+  /** The first cause wins. Kill, wait until empty, read the counters, record, remove, answer. */
+  #end(cause: SandboxCause): Promise<SandboxEnding> {
+    if (this.#ending === undefined) {
+      this.#cause = cause;
+      this.#ending = this.#finish();
+      void this.#ending.then(this.#settleEnded);
+    }
+    return this.#ending;
+  }
+
+  async #finish(): Promise<SandboxEnding> {
+    clearTimeout(this.#wallTimer);
+    clearInterval(this.#diskTimer);
+    try {
+      await killSandboxProcesses(this.#cgroup);
+    } catch (error) {
+      this.#host.log.warn({ sandbox: this.id, error: HoldfastError.from(error).message }, "a sandbox could not be killed");
+    }
+    this.#connection.close(new HoldfastError("sandbox_ended", `sandbox ${this.id} has ended`));
+    const counters = this.#cgroup.readSandbox();
+    const own = this.#cause ?? { kind: "lost", why: "no cause was recorded" };
+    const cause = own.kind === "guest_exited" && counters.guestOomKills > 0 ? this.#guestOutOfMemory(counters.memoryPeakBytes ?? null) : own;
+    this.#cause = cause;
+    const ending: SandboxEnding = {
+      sandboxId: this.id,
+      cause,
+      usage: {
+        memoryPeakBytes: counters.memoryPeakBytes ?? null,
+        cpuMs: (counters.cpuUsec ?? 0) / 1000,
+        wallMs: Date.now() - this.createdAt.getTime(),
+        pidsPeak: null,
+      },
+      message: describeSandboxCause(cause),
+    };
+    try {
+      await dismantle(this.#host, this.id, { cgroup: this.#cgroup, uidSlot: this.#record.uidSlot, diskPath: this.#record.disk.path });
+    } catch (error) {
+      // The record stays, so the next sweep finds what is left.
+      this.#host.log.warn({ sandbox: this.id, error: HoldfastError.from(error).message }, "a sandbox could not be removed whole");
+    }
+    return ending;
+  }
+
+  #guestOutOfMemory(peakBytes: number | null): OutOfMemory {
+    return { kind: "out_of_memory", scope: "sandbox", limitBytes: this.limits.memoryBytes, peakBytes, kills: 1, victims: [] };
+  }
+
+  async #commandCauseOfOurEnd(reason: HoldfastError): Promise<CommandCause> {
+    if (this.#ending === undefined) return { kind: "lost", why: reason.message };
+    const cause = this.#cause;
+    switch (cause?.kind) {
+      case "killed":
+        return { kind: "canceled", by: cause.by };
+      case "timed_out":
+      case "out_of_memory":
+      case "out_of_disk":
+        return cause;
+      case undefined:
+        return { kind: "lost", why: "this process let go of the sandbox" };
+      case "guest_exited":
+      case "guest_broke_protocol":
+      case "failed_to_start":
+      case "swept":
+      case "lost":
+        return { kind: "lost", why: describeSandboxCause(cause) };
+    }
+  }
+}
+
+export async function listCommands(connection: GuestConnection): Promise<CommandSummary[]> {
+  const commands: CommandSummary[] = [];
+  await new Promise<void>((resolve, reject) => {
+    connection.openStream(FRAME.COMMANDS, [], {
+      onNote: (note) => {
+        if (note.number(FIELD.NOTE_KIND) !== NOTE.COMMAND || commands.length >= MAX_COMMANDS_LISTED) return;
+        commands.push({
+          id: note.number(FIELD.COMMAND_ID) ?? 0,
+          pid: note.number(FIELD.PID) ?? 0,
+          tag: note.text(FIELD.TAG),
+          argv: note.texts(FIELD.ARG),
+          running: note.number(FIELD.EXIT_KIND) === undefined,
+          stdoutBytes: note.number(FIELD.OUT_BYTES) ?? 0,
+          stderrBytes: note.number(FIELD.ERR_BYTES) ?? 0,
+        });
+      },
+      onEnd: (result) => (result instanceof HoldfastError ? reject(result) : resolve()),
+    });
+  });
+  return commands;
+}
+
+/** The first command id that nothing in the sandbox has used. */
+export function freeCommandId(commands: readonly CommandSummary[], endingsDirectory: string): number {
+  let highest = 0;
+  for (const command of commands) highest = Math.max(highest, command.id);
+  try {
+    for (const name of readdirSync(endingsDirectory)) highest = Math.max(highest, Number.parseInt(name, 10) || 0);
+  } catch {
+    // No command has ended yet.
+  }
+  return highest + 1;
+}

@@ -1,0 +1,15 @@
+export { type DetectCgroupsOptions, detectCgroups } from "./host.js";
+export { GUEST_MEMORY_BYTES, GUEST_PIDS } from "./limits.js";
+export { createOomLog, type OomLog, type OomVictim } from "./oom-log.js";
+export type {
+  CgroupAbility,
+  CgroupHost,
+  CgroupLimits,
+  CgroupPaths,
+  CommandCounters,
+  CreateCgroupOptions,
+  HierarchyName,
+  KillResult,
+  SandboxCgroup,
+  SandboxCounters,
+} from "./types.js";

@@ -1,0 +1,8 @@
+import { expect, test } from "vitest";
+import { createOomLog } from "./oom-log.js";
+
+test("a log that cannot be read is not known, and no failure", () => {
+  const log = createOomLog("/nonexistent/kmsg");
+  expect(log.victimsOf("/holdfast/i1", { uidBase: 1 })).toBeUndefined();
+  log.close();
+});

@@ -1,0 +1,226 @@
+/**
+ * What an engine is. Bubblewrap implements it now; gVisor and Docker will, and the same contract suite runs over each.
+ *
+ * Theory of operation (bubblewrap):
+ *
+ *   this process ──spawns──> holdfast-launch ──becomes──> bwrap ──clones──> guest (PID 1 inside) ──> commands
+ *        │                      (root)                 (sandbox's uid)      (root inside, nobody outside)
+ *        └──────────── unix socket, by path on the host ───────────────────────┘
+ *
+ * The launcher joins the sandbox's cgroups before it does anything else, so everything after it is counted and can be
+ * killed by its cgroup. This process keeps no pipe to any of them: it can die and come back, connect by path, and go on.
+ * Everything the guest says is hostile input.
+ */
+import type { Duplex, Readable, Writable } from "node:stream";
+import type { CommandEnding, CommandLimits, SandboxEnding, SandboxId, SandboxLimits } from "@holdfast/protocol";
+
+/** Where a sandbox's files start from. */
+export type ImageSource =
+  /** The host's own programs, read-only, with a generated /etc. */
+  | { readonly kind: "host" }
+  /** A root file system directory; never written to. */
+  | { readonly kind: "rootfs"; readonly path: string };
+
+export interface MountSpec {
+  readonly source: string;
+  readonly target: string;
+  readonly readOnly: boolean;
+}
+
+export interface SandboxSpec {
+  /** Made up if absent. */
+  readonly id?: SandboxId | undefined;
+  readonly image: ImageSource;
+  readonly limits: SandboxLimits;
+  readonly env: Readonly<Record<string, string>>;
+  /** Directories of the host, shown inside. Only what the caller names; nothing by default. */
+  readonly mounts: readonly MountSpec[];
+  readonly hostname: string;
+  /** Who runs commands that do not say; must exist in the image, else root. */
+  readonly defaultUser: string;
+  /**
+   * What happens when the process that made it dies. `keep`: it runs on until adopted or swept. `end`: the guest ends it
+   * within seconds, because nobody would ever come back for it.
+   */
+  readonly whenOwnerDies: "keep" | "end";
+  readonly labels: Readonly<Record<string, string>>;
+}
+
+export interface CommandSpec {
+  readonly argv: readonly string[];
+  readonly env?: Readonly<Record<string, string>> | undefined;
+  readonly cwd?: string | undefined;
+  /** Name, uid or uid:gid; the sandbox's default user if absent. */
+  readonly user?: string | undefined;
+  /** `open` gives the command a pipe to read from; `closed` is /dev/null. */
+  readonly stdin?: "open" | "closed" | undefined;
+  readonly pty?: { readonly columns: number; readonly rows: number } | undefined;
+  readonly limits?: CommandLimits | undefined;
+  /** Between SIGTERM and SIGKILL at the deadline. */
+  readonly graceMs?: number | undefined;
+  /**
+   * `block`: a slow reader slows the command down and no byte is lost. `drop`: the command never waits; a reader that is
+   * too far behind is told exactly which bytes it missed.
+   */
+  readonly whenReaderIsSlow?: "block" | "drop" | undefined;
+  /** Keep up to so many bytes of older output in a file as well. They count against the disk. */
+  readonly spillBytes?: number | undefined;
+  readonly tag?: string | undefined;
+}
+
+/** A stretch of output. `gap` stands where bytes are no longer kept. */
+export type OutputEvent =
+  | { readonly kind: "data"; readonly stream: "stdout" | "stderr"; readonly offset: number; readonly bytes: Buffer }
+  | { readonly kind: "gap"; readonly stream: "stdout" | "stderr"; readonly offset: number; readonly length: number };
+
+export interface OutputOffsets {
+  readonly stdout: number;
+  readonly stderr: number;
+}
+
+export interface CommandSummary {
+  readonly id: number;
+  readonly pid: number;
+  readonly tag: string | undefined;
+  readonly argv: readonly string[];
+  readonly running: boolean;
+  readonly stdoutBytes: number;
+  readonly stderrBytes: number;
+}
+
+/** One thing run in a sandbox. */
+export interface Command {
+  readonly id: number;
+  /** As seen inside. */
+  readonly pid: number;
+  /** Present if stdin is open or it has a pty. */
+  readonly stdin: Writable | undefined;
+  /** The output, once, as it comes; reading it slowly is what `whenReaderIsSlow` speaks of. Ends after the last byte. */
+  output(): AsyncIterable<OutputEvent>;
+  /** How it ended. Resolves when it is known, whether or not the output has been read. Never rejects. */
+  readonly ended: Promise<CommandEnding>;
+  signal(signal: string | number, options?: { readonly whole?: boolean }): Promise<void>;
+  resize(size: { readonly columns: number; readonly rows: number }): Promise<void>;
+  /** Ends it and all it started: SIGTERM, after the grace SIGKILL. Returns when it has ended. */
+  cancel(by: string, options?: { readonly graceMs?: number }): Promise<CommandEnding>;
+  /** Lets go of the output stream; the command runs on. */
+  detach(): void;
+}
+
+export interface FileEntry {
+  readonly name: string;
+  readonly path: string;
+  readonly type: "file" | "directory" | "symlink" | "other";
+  readonly sizeBytes: number;
+  readonly mode: number;
+  readonly uid: number;
+  readonly gid: number;
+  readonly owner: string;
+  readonly group: string;
+  readonly modifiedNs: bigint;
+  readonly link:
+    | {
+        readonly target: string;
+        readonly resolved: string | undefined;
+        readonly targetType: FileEntry["type"] | undefined;
+        readonly targetMode: number | undefined;
+        readonly targetSizeBytes: number | undefined;
+      }
+    | undefined;
+  readonly attributes: Readonly<Record<string, Buffer>>;
+}
+
+export interface WatchEvent {
+  readonly kind: "create" | "write" | "remove" | "rename" | "chmod" | "overflow";
+  /** Relative to the watched directory. */
+  readonly name: string;
+}
+
+export interface WriteOptions {
+  readonly user?: string | undefined;
+  readonly mode?: number | undefined;
+  /** Write into the existing file from here instead of replacing it. */
+  readonly offset?: number | undefined;
+  readonly atomic?: boolean | undefined;
+  readonly parents?: boolean | undefined;
+  readonly attributes?: Readonly<Record<string, string | Buffer>> | undefined;
+}
+
+/** Files inside. Every path is resolved inside the sandbox, by the guest. */
+export interface SandboxFiles {
+  stat(path: string, options?: { readonly user?: string }): Promise<FileEntry>;
+  list(path: string, options?: { readonly user?: string; readonly depth?: number }): AsyncIterable<FileEntry>;
+  read(
+    path: string,
+    options?: { readonly user?: string; readonly offset?: number; readonly length?: number },
+  ): Promise<{ readonly entry: FileEntry; readonly content: Readable }>;
+  write(path: string, content: Readable | Buffer | string, options?: WriteOptions): Promise<FileEntry>;
+  makeDirectory(
+    path: string,
+    options?: { readonly user?: string; readonly mode?: number; readonly parents?: boolean },
+  ): Promise<{ readonly entry: FileEntry; readonly created: boolean }>;
+  move(from: string, to: string, options?: { readonly user?: string }): Promise<FileEntry>;
+  remove(path: string, options?: { readonly user?: string; readonly recursive?: boolean }): Promise<number>;
+  watch(
+    path: string,
+    options?: { readonly user?: string; readonly recursive?: boolean; readonly signal?: AbortSignal },
+  ): Promise<AsyncIterable<WatchEvent>>;
+}
+
+export interface SandboxStats {
+  readonly memoryBytes: number;
+  readonly memoryPeakBytes: number | null;
+  readonly memoryLimitBytes: number;
+  readonly pids: number;
+  readonly pidsLimit: number;
+  readonly cpuMs: number;
+  readonly diskBytes: number | null;
+  readonly diskLimitBytes: number;
+}
+
+export const SANDBOX_STATES = ["running", "frozen", "ended"] as const;
+export type SandboxState = (typeof SANDBOX_STATES)[number];
+
+export interface Sandbox {
+  readonly id: SandboxId;
+  readonly spec: SandboxSpec;
+  readonly createdAt: Date;
+  readonly state: SandboxState;
+  /** The limits in force, which `resize` changes. */
+  readonly limits: SandboxLimits;
+  readonly files: SandboxFiles;
+  start(command: CommandSpec, options?: { readonly signal?: AbortSignal }): Promise<Command>;
+  /** What runs or has run and is still remembered. */
+  commands(): Promise<CommandSummary[]>;
+  /** Comes back to a command, from the given offsets or from the first byte that is kept. */
+  attach(
+    commandId: number,
+    options?: { readonly from?: OutputOffsets; readonly whenReaderIsSlow?: "block" | "drop" },
+  ): Promise<Command>;
+  dial(target: { readonly port: number } | { readonly path: string }): Promise<Duplex>;
+  stats(): Promise<SandboxStats>;
+  resize(limits: { readonly memoryBytes?: number; readonly cpuMillis?: number; readonly pids?: number }): Promise<void>;
+  freeze(): Promise<void>;
+  thaw(): Promise<void>;
+  kill(by: string): Promise<SandboxEnding>;
+  /** Resolves when everything of it is gone from the host. Never rejects. */
+  readonly ended: Promise<SandboxEnding>;
+}
+
+export interface SweepReport {
+  readonly id: SandboxId;
+  readonly why: string;
+}
+
+export interface Engine {
+  readonly kind: string;
+  create(spec: Partial<SandboxSpec>, options?: { readonly signal?: AbortSignal }): Promise<Sandbox>;
+  get(id: SandboxId): Sandbox | undefined;
+  list(): Sandbox[];
+  /** Takes over the sandboxes that a dead process of ours left running. */
+  adopt(): Promise<Sandbox[]>;
+  /** Ends and removes whatever of ours is left, belongs to no living process and was not adopted. */
+  sweep(): Promise<SweepReport[]>;
+  /** Lets go of everything: sandboxes are killed, or left to be adopted. */
+  close(options: { readonly sandboxes: "kill" | "keep" }): Promise<void>;
+}

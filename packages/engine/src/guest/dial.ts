@@ -1,0 +1,87 @@
+/** A connection to a port or unix socket inside the sandbox, as a Duplex. */
+import { Duplex } from "node:stream";
+import { CHANNEL, FIELD, FRAME, HoldfastError, invalidArgument } from "@holdfast/protocol";
+import type { GuestConnection } from "./connection.js";
+
+const WINDOW_BYTES = 256 * 1024;
+const GRANT_STEP_BYTES = WINDOW_BYTES / 4;
+const CHUNK_BYTES = 64 * 1024;
+
+export type DialTarget = { readonly port: number } | { readonly path: string };
+
+export function dialGuest(connection: GuestConnection, target: DialTarget): Promise<Duplex> {
+  if ("port" in target && !(Number.isInteger(target.port) && target.port >= 1 && target.port <= 65535)) {
+    throw invalidArgument("port", target.port, "a port from 1 to 65535");
+  }
+  return new Promise((resolve, reject) => {
+    let owed = 0;
+    let credit = 0;
+    let wake: (() => void) | undefined;
+
+    const send = async (chunk: Buffer): Promise<void> => {
+      for (let at = 0; at < chunk.length && !stream.ended; ) {
+        if (credit === 0) {
+          await new Promise<void>((woken) => {
+            wake = woken;
+          });
+          continue;
+        }
+        const piece = chunk.subarray(at, at + Math.min(credit, CHUNK_BYTES));
+        credit -= piece.length;
+        at += piece.length;
+        stream.send(CHANNEL.in, piece);
+        await connection.drained();
+      }
+    };
+
+    const socket = new Duplex({
+      allowHalfOpen: true,
+      read() {
+        if (owed >= GRANT_STEP_BYTES) {
+          stream.grant(CHANNEL.out, owed);
+          owed = 0;
+        }
+      },
+      write(chunk: Buffer, _encoding, callback) {
+        send(chunk).then(() => callback(), callback);
+      },
+      final(callback) {
+        stream.sendEof(CHANNEL.in);
+        callback();
+      },
+      destroy(error, callback) {
+        stream.reset();
+        wake?.();
+        callback(error);
+      },
+    });
+
+    const stream = connection.openStream(
+      FRAME.DIAL,
+      "port" in target ? [[FIELD.PORT, target.port]] : [[FIELD.PATH, target.path]],
+      {
+        onNote: () => resolve(socket),
+        onCredit: (bytes) => {
+          credit += bytes;
+          wake?.();
+        },
+        onData: (_channel, bytes) => {
+          owed += bytes.length;
+          socket.push(bytes);
+        },
+        onEof: () => socket.push(null),
+        onEnd: (result) => {
+          wake?.();
+          if (result instanceof HoldfastError) {
+            reject(result);
+            if (!socket.destroyed) socket.destroy(result);
+            socket.on("error", () => {});
+          } else {
+            socket.push(null);
+          }
+        },
+      },
+      { window: WINDOW_BYTES },
+    );
+  });
+}

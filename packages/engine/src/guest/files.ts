@@ -1,0 +1,327 @@
+/** The file operations, as the guest offers them. Content streams both ways in constant memory. */
+import { Readable } from "node:stream";
+import {
+  CHANNEL,
+  FIELD,
+  type FieldList,
+  Fields,
+  FILE_TYPE,
+  FRAME,
+  HoldfastError,
+  invalidArgument,
+  NOTE,
+  ProtocolError,
+  WATCH_EVENT,
+} from "@holdfast/protocol";
+import type { FileEntry, SandboxFiles, WatchEvent, WriteOptions } from "../engine.js";
+import type { GuestConnection, GuestStream } from "./connection.js";
+import { CreditQueue } from "./credit-queue.js";
+
+const WINDOW_BYTES = 1024 * 1024;
+const GRANT_STEP_BYTES = WINDOW_BYTES / 4;
+const WRITE_CHUNK_BYTES = 64 * 1024;
+
+const TYPE_NAMES: Readonly<Record<number, FileEntry["type"]>> = {
+  [FILE_TYPE.FILE]: "file",
+  [FILE_TYPE.DIRECTORY]: "directory",
+  [FILE_TYPE.SYMLINK]: "symlink",
+  [FILE_TYPE.OTHER]: "other",
+};
+
+const EVENT_NAMES: Readonly<Record<number, WatchEvent["kind"]>> = {
+  [WATCH_EVENT.CREATE]: "create",
+  [WATCH_EVENT.WRITE]: "write",
+  [WATCH_EVENT.REMOVE]: "remove",
+  [WATCH_EVENT.RENAME]: "rename",
+  [WATCH_EVENT.CHMOD]: "chmod",
+  [WATCH_EVENT.OVERFLOW]: "overflow",
+};
+
+function attributesFromFields(fields: Fields): Record<string, Buffer> {
+  const attributes: Record<string, Buffer> = Object.create(null);
+  for (const pair of fields.allBytes(FIELD.XATTR)) {
+    const equals = pair.indexOf("=");
+    if (equals > 0) attributes[pair.subarray(0, equals).toString("utf8")] = Buffer.from(pair.subarray(equals + 1));
+  }
+  return attributes;
+}
+
+export function entryFromFields(fields: Fields): FileEntry {
+  const type = TYPE_NAMES[fields.number(FIELD.FILE_TYPE) ?? 0];
+  const path = fields.text(FIELD.PATH);
+  if (type === undefined || path === undefined) throw new ProtocolError("the guest described a file without type or path");
+  const target = fields.text(FIELD.LINK_TARGET);
+  const targetType = fields.number(FIELD.TARGET_TYPE);
+  return {
+    name: fields.text(FIELD.NAME) ?? "",
+    path,
+    type,
+    sizeBytes: fields.number(FIELD.SIZE) ?? 0,
+    mode: fields.number(FIELD.MODE) ?? 0,
+    uid: fields.number(FIELD.UID) ?? 0,
+    gid: fields.number(FIELD.GID) ?? 0,
+    owner: fields.text(FIELD.OWNER) ?? "",
+    group: fields.text(FIELD.GROUP) ?? "",
+    modifiedNs: fields.bigint(FIELD.MTIME_NS) ?? 0n,
+    link:
+      target === undefined
+        ? undefined
+        : {
+            target,
+            resolved: fields.text(FIELD.LINK_RESOLVED),
+            targetType: targetType === undefined ? undefined : TYPE_NAMES[targetType],
+            targetMode: fields.number(FIELD.TARGET_MODE),
+            targetSizeBytes: fields.number(FIELD.TARGET_SIZE),
+          },
+    attributes: attributesFromFields(fields),
+  };
+}
+
+function pathField(path: string, field = "path"): string {
+  if (typeof path !== "string" || path.includes("\0")) throw invalidArgument(field, path, "a path without NUL bytes");
+  return path;
+}
+
+export class GuestFiles implements SandboxFiles {
+  readonly #connection: () => GuestConnection;
+
+  /** Asks for the connection each time: after a reconnect it is another one. */
+  constructor(connection: () => GuestConnection) {
+    this.#connection = connection;
+  }
+
+  async stat(path: string, options: { user?: string } = {}): Promise<FileEntry> {
+    return entryFromFields(await this.#request(FRAME.STAT, [[FIELD.PATH, pathField(path)], [FIELD.USER, options.user]]));
+  }
+
+  list(path: string, options: { user?: string; depth?: number } = {}): AsyncIterable<FileEntry> {
+    return this.#notes(
+      FRAME.LIST,
+      [
+        [FIELD.PATH, pathField(path)],
+        [FIELD.USER, options.user],
+        [FIELD.DEPTH, options.depth ?? 1],
+      ],
+      (note) => entryFromFields(note),
+    ).queue;
+  }
+
+  async read(
+    path: string,
+    options: { user?: string; offset?: number; length?: number } = {},
+  ): Promise<{ entry: FileEntry; content: Readable }> {
+    const fields: FieldList = [
+      [FIELD.PATH, pathField(path)],
+      [FIELD.USER, options.user],
+      [FIELD.OFFSET, options.offset],
+      [FIELD.LENGTH, options.length],
+    ];
+    return new Promise((resolve, reject) => {
+      let owed = 0;
+      const content = new Readable({
+        highWaterMark: 0,
+        read() {
+          // A pull pays for what has been handed out so far; the guest is never further ahead than its window.
+          if (owed >= GRANT_STEP_BYTES) {
+            stream.grant(CHANNEL.out, owed);
+            owed = 0;
+          }
+        },
+        destroy(error, callback) {
+          stream.reset();
+          callback(error);
+        },
+      });
+      const stream = this.#connection().openStream(
+        FRAME.READ,
+        fields,
+        {
+          onNote: (note) => resolve({ entry: entryFromFields(note), content }),
+          onData: (_channel, bytes) => {
+            owed += bytes.length;
+            content.push(bytes);
+          },
+          onEnd: (result) => {
+            if (result instanceof HoldfastError) {
+              reject(result);
+              content.destroy(result);
+              content.on("error", () => {});
+            } else {
+              content.push(null);
+            }
+          },
+        },
+        { window: WINDOW_BYTES },
+      );
+    });
+  }
+
+  async write(path: string, content: Readable | Buffer | string, options: WriteOptions = {}): Promise<FileEntry> {
+    const attributes = Object.entries(options.attributes ?? {}).map(
+      ([name, value]) => [FIELD.XATTR, Buffer.concat([Buffer.from(`${name}=`), Buffer.from(value as string)])] as const,
+    );
+    const fields: FieldList = [
+      [FIELD.PATH, pathField(path)],
+      [FIELD.USER, options.user],
+      [FIELD.MODE, options.mode],
+      [FIELD.OFFSET, options.offset],
+      [FIELD.ATOMIC, (options.atomic ?? options.offset === undefined) ? 1 : 0],
+      [FIELD.PARENTS, (options.parents ?? true) ? 1 : 0],
+      ...attributes,
+    ];
+    const source = content instanceof Readable ? content : Readable.from([Buffer.from(content)], { objectMode: false });
+    let credit = 0;
+    let wake: (() => void) | undefined;
+    let settled: Fields | HoldfastError | undefined;
+    const connection = this.#connection();
+    const stream = connection.openStream(FRAME.WRITE, fields, {
+      onCredit: (bytes) => {
+        credit += bytes;
+        wake?.();
+      },
+      onEnd: (result) => {
+        settled = result;
+        wake?.();
+      },
+    });
+    const woken = () =>
+      new Promise<void>((resolve) => {
+        wake = resolve;
+      });
+    try {
+      for await (const chunk of source) {
+        const bytes = typeof chunk === "string" ? Buffer.from(chunk) : (chunk as Buffer);
+        for (let at = 0; at < bytes.length && settled === undefined; ) {
+          if (credit === 0) {
+            await woken();
+            continue;
+          }
+          const piece = bytes.subarray(at, at + Math.min(credit, WRITE_CHUNK_BYTES));
+          credit -= piece.length;
+          at += piece.length;
+          stream.send(CHANNEL.in, piece);
+          await connection.drained();
+        }
+        if (settled !== undefined) break;
+      }
+    } catch (error) {
+      // The source broke: an atomic write must not put half a file in place.
+      stream.reset();
+      throw error;
+    }
+    stream.sendEof(CHANNEL.in);
+    while (settled === undefined) await woken();
+    if (settled instanceof HoldfastError) throw settled;
+    return entryFromFields(settled);
+  }
+
+  async makeDirectory(
+    path: string,
+    options: { user?: string; mode?: number; parents?: boolean } = {},
+  ): Promise<{ entry: FileEntry; created: boolean }> {
+    const fields = await this.#request(FRAME.MKDIR, [
+      [FIELD.PATH, pathField(path)],
+      [FIELD.USER, options.user],
+      [FIELD.MODE, options.mode],
+      [FIELD.PARENTS, (options.parents ?? true) ? 1 : 0],
+    ]);
+    return { entry: entryFromFields(fields), created: fields.number(FIELD.CREATED) === 1 };
+  }
+
+  async move(from: string, to: string, options: { user?: string } = {}): Promise<FileEntry> {
+    const fields = await this.#request(FRAME.MOVE, [
+      [FIELD.PATH, pathField(from, "from")],
+      [FIELD.TO, pathField(to, "to")],
+      [FIELD.USER, options.user],
+      [FIELD.PARENTS, 1],
+    ]);
+    return entryFromFields(fields);
+  }
+
+  async remove(path: string, options: { user?: string; recursive?: boolean } = {}): Promise<number> {
+    const fields = await this.#request(FRAME.REMOVE, [
+      [FIELD.PATH, pathField(path)],
+      [FIELD.USER, options.user],
+      [FIELD.RECURSIVE, (options.recursive ?? true) ? 1 : 0],
+    ]);
+    return fields.number(FIELD.COUNT) ?? 0;
+  }
+
+  async watch(
+    path: string,
+    options: { user?: string; recursive?: boolean; signal?: AbortSignal } = {},
+  ): Promise<AsyncIterable<WatchEvent>> {
+    options.signal?.throwIfAborted();
+    let ready: () => void = () => {};
+    let failed: (reason: Error) => void = () => {};
+    const standing = new Promise<void>((resolve, reject) => {
+      ready = resolve;
+      failed = reject;
+    });
+    const { queue, stream } = this.#notes<WatchEvent>(
+      FRAME.WATCH,
+      [
+        [FIELD.PATH, pathField(path)],
+        [FIELD.USER, options.user],
+        [FIELD.RECURSIVE, options.recursive === true ? 1 : 0],
+      ],
+      (note) => {
+        if (note.number(FIELD.NOTE_KIND) === NOTE.READY) {
+          ready();
+          return undefined;
+        }
+        const kind = EVENT_NAMES[note.number(FIELD.EVENT) ?? 0];
+        if (kind === undefined) throw new ProtocolError("the guest sent a watch event of no known kind");
+        return { kind, name: note.text(FIELD.NAME) ?? "" };
+      },
+      (result) => failed(result),
+    );
+    options.signal?.addEventListener("abort", () => stream.reset(), { once: true });
+    await standing;
+    return queue;
+  }
+
+  #request(type: number, fields: FieldList): Promise<Fields> {
+    return this.#connection().request(type, fields);
+  }
+
+  /** A request whose answer is a row of notes. `parse` returns undefined for a note that is not an item. */
+  #notes<T>(
+    type: number,
+    fields: FieldList,
+    parse: (note: Fields) => T | undefined,
+    onFailed?: (reason: HoldfastError) => void,
+  ): { queue: CreditQueue<T>; stream: GuestStream } {
+    let owed = 0;
+    const giveBack = (bytes: number) => {
+      owed += bytes;
+      if (owed >= GRANT_STEP_BYTES) {
+        stream.grant(CHANNEL.out, owed);
+        owed = 0;
+      }
+    };
+    const queue = new CreditQueue<T>(
+      (_item, cost) => giveBack(cost),
+      () => stream.reset(),
+    );
+    const stream = this.#connection().openStream(
+      type,
+      fields,
+      {
+        onNote: (note, payloadBytes) => {
+          const item = parse(note);
+          if (item === undefined) giveBack(payloadBytes);
+          else queue.push(item, payloadBytes);
+        },
+        onEnd: (result) => {
+          const failure = result instanceof HoldfastError ? result : undefined;
+          if (failure !== undefined) onFailed?.(failure);
+          // A watch that we ended ourselves ends quietly.
+          queue.finish(failure?.code === "canceled" ? undefined : failure);
+        },
+      },
+      { window: WINDOW_BYTES, notesNeedCredit: true },
+    );
+    return { queue, stream };
+  }
+}

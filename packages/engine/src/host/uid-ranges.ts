@@ -1,0 +1,71 @@
+/**
+ * Each sandbox has 65,536 host uids of its own, so that no two share anything the kernel keeps by uid (RLIMIT_NPROC,
+ * keyrings, inotify watches, signals). A range is claimed by creating a file, whose name is the range and whose text says
+ * for whom; the directory is one for the whole host, whatever state directory is in use.
+ */
+import { closeSync, mkdirSync, openSync, readdirSync, readFileSync, rmSync, writeSync } from "node:fs";
+import { join } from "node:path";
+import { HoldfastError } from "@holdfast/protocol";
+
+const CLAIMS_DIRECTORY = "/run/holdfast/uid-ranges";
+/** Above everything that distributions, systemd (which stops at 0x6fffffff) and /etc/subuid give away. */
+const FIRST_UID = 0x70000000;
+const RANGE_SIZE = 65_536;
+const RANGE_COUNT = 4096;
+
+export interface UidRange {
+  readonly slot: number;
+  readonly base: number;
+}
+
+const rangeOf = (slot: number): UidRange => ({ slot, base: FIRST_UID + slot * RANGE_SIZE });
+const claimPath = (slot: number): string => join(CLAIMS_DIRECTORY, String(slot));
+
+/** `owner` is the sandbox's directory: when that is gone, so is the right to the range. */
+export function claimUidRange(owner: string): UidRange {
+  mkdirSync(CLAIMS_DIRECTORY, { recursive: true, mode: 0o755 });
+  const start = Math.floor(Math.random() * RANGE_COUNT);
+  for (let i = 0; i < RANGE_COUNT; i++) {
+    const slot = (start + i) % RANGE_COUNT;
+    let file: number;
+    try {
+      file = openSync(claimPath(slot), "wx", 0o600);
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code === "EEXIST") continue;
+      throw HoldfastError.from(error);
+    }
+    writeSync(file, owner);
+    closeSync(file);
+    return rangeOf(slot);
+  }
+  throw new HoldfastError("host_capacity", `all ${RANGE_COUNT} uid ranges are in use`, {
+    hint: "End some sandboxes first, or run `holdfast sweep`.",
+  });
+}
+
+export function releaseUidRange(slot: number): void {
+  rmSync(claimPath(slot), { force: true });
+}
+
+export interface UidClaim extends UidRange {
+  readonly owner: string;
+}
+
+export function listUidClaims(): UidClaim[] {
+  let names: string[];
+  try {
+    names = readdirSync(CLAIMS_DIRECTORY);
+  } catch {
+    // Nobody has claimed anything since boot.
+    return [];
+  }
+  const claims: UidClaim[] = [];
+  for (const name of names) {
+    try {
+      claims.push({ ...rangeOf(Number(name)), owner: readFileSync(claimPath(Number(name)), "utf8") });
+    } catch {
+      // Released while we looked.
+    }
+  }
+  return claims;
+}

@@ -1,0 +1,4 @@
+export { BubblewrapEngine, type BubblewrapEngineOptions, DEFAULT_STATE_DIRECTORY } from "./bubblewrap/engine.js";
+export type { Log } from "./bubblewrap/host-parts.js";
+export * from "./engine.js";
+export { POOL_KINDS, type PoolKind } from "./storage/pool.js";

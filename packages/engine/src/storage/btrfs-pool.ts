@@ -1,0 +1,132 @@
+/**
+ * A btrfs file system in a sparse file, loop-mounted, as LXD does it. A disk is a subvolume with a qgroup limit.
+ *
+ * Several processes may use one pool. Each leaves a file named after itself in `users/`; under the pool's lock, whoever
+ * closes last and sees no disk left unmounts it. A user that was killed is known by its start time and does not count.
+ */
+import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statfsSync, truncateSync, writeFileSync } from "node:fs";
+import { basename, dirname, join } from "node:path";
+import { formatBytes, HoldfastError } from "@holdfast/protocol";
+import { withHostLock } from "../host/host-lock.js";
+import type { Launcher } from "../host/launcher.js";
+import { isAlive, ourIdentity } from "../host/processes.js";
+import { runProgram, tryProgram } from "../host/run-program.js";
+import type { Pool } from "./pool.js";
+
+const GIB = 1024 ** 3;
+/** btrfs needs about 110 MiB to exist at all. */
+const SMALLEST_POOL_BYTES = GIB;
+const LARGEST_DEFAULT_POOL_BYTES = 1024 * GIB;
+
+/** True if something is mounted exactly at this directory. */
+function isMounted(directory: string): boolean {
+  const escaped = directory.replace(/[\\ \t\n]/g, (char) => `\\${char.charCodeAt(0).toString(8).padStart(3, "0")}`);
+  return readFileSync("/proc/self/mountinfo", "utf8")
+    .split("\n")
+    .some((line) => line.split(" ")[4] === escaped);
+}
+
+/** The pool may take what is free now, less a tenth that stays the host's whatever sandboxes do. */
+function defaultPoolBytes(directory: string): number {
+  const info = statfsSync(directory);
+  const free = info.bavail * info.bsize;
+  const size = Math.min(LARGEST_DEFAULT_POOL_BYTES, Math.floor((free * 0.9) / GIB) * GIB);
+  if (size < SMALLEST_POOL_BYTES) {
+    throw new HoldfastError("host_capacity", `a disk pool needs ${formatBytes(SMALLEST_POOL_BYTES)}, but ${directory} has ${formatBytes(free)} free`, {
+      hint: "Free some space, choose another state directory (--state-dir), or use the weaker pool by name: --pool dir.",
+    });
+  }
+  return size;
+}
+
+async function mountPool(file: string, directory: string, launcher: Launcher): Promise<void> {
+  if (!existsSync(file)) {
+    const fresh = `${file}.new`;
+    writeFileSync(fresh, "", { mode: 0o600 });
+    truncateSync(fresh, defaultPoolBytes(dirname(file)));
+    await runProgram("mkfs.btrfs", ["-q", "-f", "-m", "single", fresh], "host_unsupported");
+    // Under its final name only when it is whole: a mkfs that was cut off is made anew next time.
+    await runProgram("mv", [fresh, file]);
+  }
+  const mounted = await tryProgram("mount", ["-t", "btrfs", "-o", "loop,noatime,nosuid,nodev", file, directory]);
+  if (mounted.code !== 0) {
+    throw new HoldfastError("host_unsupported", `cannot mount the disk pool: ${mounted.stderr.trim()}`, {
+      hint: "The default pool needs loop devices and btrfs in the kernel (modprobe loop btrfs). Without them choose the weaker pool by name: --pool dir.",
+    });
+  }
+  await launcher.enableQuotas(directory);
+}
+
+/** Where the kernel shows this file system's quota groups. */
+function quotaDirectory(directory: string): string {
+  const line = readFileSync("/proc/self/mountinfo", "utf8")
+    .split("\n")
+    .find((candidate) => candidate.split(" ")[4] === directory);
+  const device = basename(line?.split(" - ")[1]?.split(" ")[1] ?? "");
+  for (const id of readdirSync("/sys/fs/btrfs")) {
+    if (device !== "" && existsSync(`/sys/fs/btrfs/${id}/devices/${device}`)) return `/sys/fs/btrfs/${id}/qgroups`;
+  }
+  throw new HoldfastError("engine_fault", `no btrfs file system is known for ${directory} (device ${device || "unknown"})`);
+}
+
+function readSysfsNumber(path: string): number {
+  try {
+    return Number(readFileSync(path, "utf8").trim());
+  } catch {
+    // Older kernels lack some of these files.
+    return 0;
+  }
+}
+
+export async function openBtrfsPool(options: { readonly stateDirectory: string; readonly launcher: Launcher }): Promise<Pool> {
+  const { stateDirectory, launcher } = options;
+  const directory = join(stateDirectory, "pool");
+  const file = join(stateDirectory, "pool.btrfs");
+  const users = join(stateDirectory, "pool-users");
+  const lock = join(stateDirectory, "pool.lock");
+  const us = ourIdentity();
+  // One process may hold the pool more than once (two engines): a number of its own for each.
+  const ourFile = join(users, `${us.pid}.${us.startTicks}.${process.hrtime.bigint()}`);
+  mkdirSync(directory, { recursive: true, mode: 0o711 });
+  mkdirSync(users, { recursive: true, mode: 0o700 });
+
+  await withHostLock(lock, async () => {
+    if (!isMounted(directory)) await mountPool(file, directory, launcher);
+    writeFileSync(ourFile, "");
+  });
+  const quotas = quotaDirectory(directory);
+
+  const liveUsers = (): string[] =>
+    readdirSync(users).filter((name) => {
+      const [pid, startTicks] = name.split(".");
+      if (pid !== undefined && startTicks !== undefined && isAlive({ pid: Number(pid), startTicks })) return true;
+      rmSync(join(users, name), { force: true });
+      return false;
+    });
+
+  return {
+    kind: "btrfs",
+    directory,
+    enforcesLimits: true,
+    usedBytes(disk) {
+      if (disk.quotaId === undefined) return Promise.resolve(null);
+      // `referenced` counts what is committed; reservations are what is being written right now.
+      const quota = join(quotas, `0_${disk.quotaId}`);
+      return Promise.resolve(readSysfsNumber(join(quota, "referenced")) + readSysfsNumber(join(quota, "rsv_data")));
+    },
+    setLimit: (disk, limitBytes) => launcher.limitDisk(disk.path, limitBytes),
+    remove: (path) => launcher.removeDisk(path),
+    async close() {
+      await withHostLock(lock, async () => {
+        rmSync(ourFile, { force: true });
+        if (liveUsers().length > 0 || !isMounted(directory)) return;
+        if (readdirSync(directory).length > 0) return;
+        // A sandbox's mount namespace may take a moment to go after its last process.
+        for (let attempt = 0; attempt < 20; attempt++) {
+          if ((await tryProgram("umount", [directory])).code === 0) return;
+          await new Promise((resolve) => setTimeout(resolve, 50));
+        }
+      });
+    },
+  };
+}

@@ -1,0 +1,18 @@
+import { mkdirSync } from "node:fs";
+import type { Launcher } from "../host/launcher.js";
+import type { Pool } from "./pool.js";
+
+export function openDirPool(options: { readonly directory: string; readonly launcher: Launcher }): Pool {
+  const { directory, launcher } = options;
+  mkdirSync(directory, { recursive: true, mode: 0o711 });
+  return {
+    kind: "dir",
+    directory,
+    enforcesLimits: false,
+    usedBytes: (disk) => launcher.diskUsage(disk.path),
+    // Whoever watches asks for the limit each time.
+    setLimit: () => Promise.resolve(),
+    remove: (path) => launcher.removeDisk(path),
+    close: () => Promise.resolve(),
+  };
+}

@@ -1,0 +1,24 @@
+/** Ids are opaque and checked: they name directories and cgroups, so nothing but lower-case letters and digits passes. */
+import { randomBytes } from "node:crypto";
+import { invalidArgument } from "./errors.js";
+
+export type SandboxId = string & { readonly __brand: "SandboxId" };
+
+const SANDBOX_ID = /^[a-z0-9]{1,32}$/;
+const ALPHABET = "abcdefghijklmnopqrstuvwxyz0123456789";
+
+export function createSandboxId(): SandboxId {
+  let id = "i";
+  // 252 is the largest multiple of 36 below 256: bytes above it would make some letters likelier than others.
+  while (id.length < 21) {
+    for (const byte of randomBytes(24)) if (byte < 252 && id.length < 21) id += ALPHABET[byte % ALPHABET.length];
+  }
+  return id as SandboxId;
+}
+
+export function parseSandboxId(text: unknown, field = "sandbox id"): SandboxId {
+  if (typeof text !== "string" || !SANDBOX_ID.test(text)) {
+    throw invalidArgument(field, text, "1 to 32 lower-case letters and digits");
+  }
+  return text as SandboxId;
+}

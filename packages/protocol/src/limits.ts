@@ -1,0 +1,92 @@
+/**
+ * The budget of a sandbox and of a command. Every limit is set before anything untrusted runs.
+ */
+import { invalidArgument } from "./errors.js";
+
+export interface SandboxLimits {
+  /** Memory of everything the commands hold: heap, page cache they caused, /dev/shm and other tmpfs. */
+  readonly memoryBytes: number;
+  /** Processes and threads alive at once, the sandbox's own two included. */
+  readonly pids: number;
+  /** Thousandths of a CPU per second of time: 1500 is one and a half CPUs. */
+  readonly cpuMillis: number;
+  /** Everything written to the sandbox's files, /tmp included. */
+  readonly diskBytes: number;
+  /** How much of each command's stdout and stderr stays readable after the fact (its tail; the head is kept too). */
+  readonly outputBytes: number;
+  /** How long the sandbox may live; undefined is for ever. */
+  readonly wallMs: number | undefined;
+}
+
+export const DEFAULT_SANDBOX_LIMITS: SandboxLimits = {
+  memoryBytes: 512 * 1024 * 1024,
+  pids: 256,
+  cpuMillis: 1000,
+  diskBytes: 1024 * 1024 * 1024,
+  outputBytes: 1024 * 1024,
+  wallMs: undefined,
+};
+
+/**
+ * Of a sandbox's PIDs these are not for commands: the bubblewrap process on the host, the guest, and slack that makes
+ * the pids cgroup refuse a fork before RLIMIT_NPROC does, because only the cgroup counts refusals.
+ */
+export const RESERVED_PIDS = 4;
+
+const MIB = 1024 * 1024;
+const RULES: Record<Exclude<keyof SandboxLimits, "wallMs">, { min: number; max: number; unit: string }> = {
+  memoryBytes: { min: 8 * MIB, max: 2 ** 50, unit: "bytes" },
+  pids: { min: 8, max: 4_194_304, unit: "processes" },
+  cpuMillis: { min: 10, max: 1_000_000, unit: "thousandths of a CPU" },
+  diskBytes: { min: MIB, max: 2 ** 50, unit: "bytes" },
+  outputBytes: { min: 4096, max: 64 * MIB, unit: "bytes" },
+};
+
+function requireInteger(field: string, value: unknown, min: number, max: number, unit: string): void {
+  if (typeof value !== "number" || !Number.isSafeInteger(value) || value < min || value > max) {
+    throw invalidArgument(field, value, `a whole number of ${unit} from ${min} to ${max}`);
+  }
+}
+
+/** Fills in defaults and refuses what is out of range, by name. */
+export function resolveSandboxLimits(
+  given: { readonly [K in keyof SandboxLimits]?: SandboxLimits[K] | undefined } = {},
+): SandboxLimits {
+  for (const key of Object.keys(given)) {
+    if (!(key in DEFAULT_SANDBOX_LIMITS)) {
+      throw invalidArgument(
+        `limits.${key}`,
+        given[key as keyof SandboxLimits],
+        `one of ${Object.keys(DEFAULT_SANDBOX_LIMITS).join(", ")}`,
+      );
+    }
+  }
+  const resolved = {
+    memoryBytes: given.memoryBytes ?? DEFAULT_SANDBOX_LIMITS.memoryBytes,
+    pids: given.pids ?? DEFAULT_SANDBOX_LIMITS.pids,
+    cpuMillis: given.cpuMillis ?? DEFAULT_SANDBOX_LIMITS.cpuMillis,
+    diskBytes: given.diskBytes ?? DEFAULT_SANDBOX_LIMITS.diskBytes,
+    outputBytes: given.outputBytes ?? DEFAULT_SANDBOX_LIMITS.outputBytes,
+    wallMs: given.wallMs,
+  };
+  for (const [name, rule] of Object.entries(RULES)) {
+    requireInteger(`limits.${name}`, resolved[name as keyof typeof RULES], rule.min, rule.max, rule.unit);
+  }
+  if (resolved.wallMs !== undefined) requireInteger("limits.wallMs", resolved.wallMs, 1, 2 ** 40, "milliseconds");
+  return resolved;
+}
+
+/** What one command may have, at most what its sandbox has. */
+export interface CommandLimits {
+  readonly memoryBytes?: number | undefined;
+  readonly pids?: number | undefined;
+  readonly wallMs?: number | undefined;
+}
+
+export function validateCommandLimits(limits: CommandLimits): void {
+  if (limits.memoryBytes !== undefined) {
+    requireInteger("limits.memoryBytes", limits.memoryBytes, MIB, RULES.memoryBytes.max, "bytes");
+  }
+  if (limits.pids !== undefined) requireInteger("limits.pids", limits.pids, 1, RULES.pids.max, "processes");
+  if (limits.wallMs !== undefined) requireInteger("limits.wallMs", limits.wallMs, 1, 2 ** 40, "milliseconds");
+}

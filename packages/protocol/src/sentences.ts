@@ -1,0 +1,101 @@
+/** What a person reads about an ending: what happened, the numbers, and what to do. */
+import type { CommandCause, Incident, OomVictim, OutOfDisk, OutOfMemory, OutOfPids, SandboxCause } from "./causes.js";
+import { formatBytes, formatDuration, sizeFlag } from "./units.js";
+
+const MIB = 1024 * 1024;
+
+/** A next size worth trying: twice the limit, in whole MiB. */
+export function nextMemoryBytes(limitBytes: number): number {
+  const mib = Math.max(1, Math.ceil((limitBytes * 2) / MIB));
+  return mib * MIB;
+}
+
+function describeVictim(victim: OomVictim): string {
+  const pid = victim.pid === null ? (victim.hostPid === null ? "" : ` (host pid ${victim.hostPid})`) : ` (pid ${victim.pid})`;
+  const held = victim.rssBytes === null ? "" : ` held ${formatBytes(victim.rssBytes)}`;
+  return `${victim.name}${pid}${held}`;
+}
+
+function describeOutOfMemory(cause: OutOfMemory): string {
+  const limit = cause.limitBytes === null ? "" : `limit ${formatBytes(cause.limitBytes)}`;
+  const peak = cause.peakBytes === null ? "" : `peak ${formatBytes(cause.peakBytes)}`;
+  const victims = cause.victims.slice(0, 3).map(describeVictim);
+  if (cause.victims.length > 3) victims.push(`and ${cause.victims.length - 3} more`);
+  const numbers = [limit, peak, ...victims].filter((part) => part !== "").join(", ");
+  if (cause.scope === "host") {
+    return `the host itself ran out of memory (${numbers}). Run fewer sandboxes at once, or give the host more memory.`;
+  }
+  const advice = cause.limitBytes === null ? "" : ` Try --memory ${sizeFlag(nextMemoryBytes(cause.limitBytes))}.`;
+  const whose = cause.scope === "command" ? "the command's own " : "";
+  return `${whose}${numbers}.${advice}`;
+}
+
+function describeOutOfPids(cause: OutOfPids): string {
+  const peak = cause.peak === null ? "" : `, peak ${cause.peak}`;
+  return `limit ${cause.limit}${peak}, ${cause.refused} ${cause.refused === 1 ? "fork was" : "forks were"} refused. Try --pids ${cause.limit * 2}, or start fewer processes at once.`;
+}
+
+function describeOutOfDisk(cause: OutOfDisk): string {
+  return `limit ${formatBytes(cause.limitBytes)}, used ${formatBytes(cause.usedBytes)}. Try --disk ${sizeFlag(nextMemoryBytes(cause.limitBytes))}, or write less.`;
+}
+
+export function describeCommandCause(cause: CommandCause): string {
+  switch (cause.kind) {
+    case "exited":
+      return cause.code === 0 ? "Finished." : `Exited with code ${cause.code}.`;
+    case "signaled":
+      return cause.by === "caller"
+        ? `Ended by ${cause.signal}, as asked.`
+        : `Ended by ${cause.signal}, which came from inside the sandbox: the program crashed, or another program in it sent the signal.`;
+    case "timed_out":
+      return `Timed out: limit ${formatDuration(cause.limitMs)}. Everything it had started was ended. Try --timeout ${Math.ceil((cause.limitMs * 2) / 1000)}s.`;
+    case "out_of_memory":
+      return `Killed for memory: ${describeOutOfMemory(cause)}`;
+    case "out_of_pids":
+      return `Ran out of processes: ${describeOutOfPids(cause)}`;
+    case "out_of_disk":
+      return `Ran out of disk: ${describeOutOfDisk(cause)}`;
+    case "canceled":
+      return `Canceled by ${cause.by}.`;
+    case "lost":
+      return `Lost: ${cause.why}.`;
+  }
+}
+
+export function describeIncident(incident: Incident): string {
+  switch (incident.kind) {
+    case "out_of_memory":
+      return `On the way, ${incident.kills} ${incident.kills === 1 ? "process was" : "processes were"} killed for memory: ${describeOutOfMemory(incident)}`;
+    case "out_of_pids":
+      return `On the way, it ran out of processes: ${describeOutOfPids(incident)}`;
+    case "out_of_disk":
+      return `On the way, it ran out of disk: ${describeOutOfDisk(incident)}`;
+  }
+}
+
+export function describeCommandEnding(cause: CommandCause, incidents: readonly Incident[]): string {
+  return [describeCommandCause(cause), ...incidents.map(describeIncident)].join(" ");
+}
+
+export function describeSandboxCause(cause: SandboxCause): string {
+  switch (cause.kind) {
+    case "killed":
+      return `Killed by ${cause.by}.`;
+    case "timed_out":
+      return `Reached the end of its life: limit ${formatDuration(cause.limitMs)}.`;
+    case "out_of_memory":
+      return `Killed for memory: ${describeOutOfMemory(cause)}`;
+    case "out_of_disk":
+      return `Ended for disk: ${describeOutOfDisk(cause)}`;
+    case "guest_exited":
+      return `Its first process ended (${cause.status}), and everything with it.`;
+    case "guest_broke_protocol":
+      return `Ended because its first process broke the protocol: ${cause.why}.`;
+    case "failed_to_start":
+      return `Did not start: ${cause.why}.`;
+    case "swept":
+      return `Swept away: ${cause.why}.`;
+    case "lost":
+      return `Lost: ${cause.why}.`;
+  }
+}

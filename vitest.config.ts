@@ -1,0 +1,47 @@
+import { defineConfig, type TestProjectInlineConfiguration } from "vitest/config";
+
+/**
+ * Packages are tested from source: `holdfast-source` is the private export condition that names it. The others are
+ * Vite's defaults for code that runs in Node, which this list replaces.
+ */
+const conditions = ["holdfast-source", "module", "node", "development|production"];
+
+/** Pure tests: no kernel, no network, no waiting. They share the cores. */
+function pureProject(name: string, include: string): TestProjectInlineConfiguration {
+  return { extends: true, test: { name, include: [include], sequence: { groupOrder: 0 } } };
+}
+
+/**
+ * Tests on the real kernel. They measure budgets, count leaked processes and mounts, and this may be a host of two
+ * cores: one file at a time, one project after the other.
+ */
+function kernelProject(name: string, groupOrder: number): TestProjectInlineConfiguration {
+  return {
+    extends: true,
+    test: {
+      name,
+      include: [`tests/${name}/**/*.test.ts`],
+      pool: "forks",
+      fileParallelism: false,
+      testTimeout: 60_000,
+      hookTimeout: 60_000,
+      sequence: { groupOrder },
+    },
+  };
+}
+
+export default defineConfig({
+  resolve: { conditions },
+  ssr: { resolve: { conditions } },
+  test: {
+    passWithNoTests: true,
+    projects: [
+      pureProject("unit", "packages/*/src/**/*.test.ts"),
+      pureProject("house", "tests/house/**/*.test.ts"),
+      kernelProject("guest", 1),
+      kernelProject("engine", 2),
+      kernelProject("security", 3),
+      kernelProject("e2e", 4),
+    ],
+  },
+});
