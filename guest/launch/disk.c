@@ -90,6 +90,13 @@ int disk_limit_main(const char *path, uint64_t limit_bytes) {
     return 0;
 }
 
+/* btrfs counts freed space as used until the next commit; this brings the count up to date. */
+int disk_settle_main(const char *path) {
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0 || syncfs(fd) < 0) die("settle disk", path);
+    return 0;
+}
+
 int quota_enable_main(const char *path) {
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0) die("enable quotas", path);

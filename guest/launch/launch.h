@@ -5,6 +5,7 @@
  *   holdfast-launch disk-remove …  drops a sandbox's disk
  *   holdfast-launch disk-usage …   counts what a disk holds (pools without quotas)
  *   holdfast-launch disk-limit …   changes the quota of a disk
+ *   holdfast-launch disk-settle …  brings the count of a disk's quota up to date
  *   holdfast-launch quota-enable … turns quotas on in a btrfs pool
  *
  * Every failure is one line on the status descriptor (start) or stderr (the others): `failed step: what: why`, exit 125.
@@ -29,6 +30,7 @@ uint64_t disk_make(const char *path, uint64_t limit_bytes, uid_t guest_uid);
 int disk_remove_main(const char *path);
 int disk_usage_main(const char *path);
 int disk_limit_main(const char *path, uint64_t limit_bytes);
+int disk_settle_main(const char *path);
 int quota_enable_main(const char *path);
 
 /* userns.c: a descriptor of a user namespace that maps 0..65535 inside to base.. outside, owned by `base`. */

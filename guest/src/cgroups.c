@@ -24,8 +24,6 @@ struct clone3_args {
 #define KILL_ROUNDS 64
 #define PROCS_BYTES_MAX (256 * 1024)
 
-static bool born_inside;
-
 bool cgroups_any(const struct cgroups *cgroups) {
     return cgroups->memory >= 0 || cgroups->pids >= 0 || cgroups->unified >= 0;
 }
@@ -108,8 +106,8 @@ bool cgroups_make(const struct cgroups *cgroups, uint64_t command, const struct 
     return false;
 }
 
-pid_t cgroups_fork(const struct cgroups *cgroups, uint64_t command) {
-    born_inside = false;
+pid_t cgroups_fork(const struct cgroups *cgroups, uint64_t command, bool *born_inside) {
+    *born_inside = false;
     if (cgroups->unified < 0) return fork();
     char path[64];
     path_of(path, sizeof path, command, NULL);
@@ -118,26 +116,22 @@ pid_t cgroups_fork(const struct cgroups *cgroups, uint64_t command) {
     struct clone3_args args = {
         .flags = CLONE_INTO_CGROUP_FLAG, .exit_signal = SIGCHLD, .cgroup = (uint64_t)directory
     };
-    born_inside = true;
+    *born_inside = true; /* before, so that the child's copy of our memory says so too */
     pid_t pid = (pid_t)syscall(SYS_clone3, &args, sizeof args);
     int error = errno;
     close(directory);
     if (pid >= 0) return pid;
-    born_inside = false;
+    *born_inside = false;
     errno = error;
     /* An old kernel, or a seccomp filter around us that cannot look into clone3: the child joins by itself. */
     if (error == ENOSYS || error == EPERM || error == EINVAL || error == E2BIG) return fork();
     return -1;
 }
 
-bool cgroups_born_inside(void) {
-    return born_inside;
-}
-
-bool cgroups_enter(const struct cgroups *cgroups, uint64_t command, bool inside_unified) {
+bool cgroups_enter(const struct cgroups *cgroups, uint64_t command, bool born_inside) {
     if (cgroups->memory >= 0 && !write_text(cgroups->memory, command, "cgroup.procs", "0")) return false;
     if (cgroups->pids >= 0 && !write_text(cgroups->pids, command, "cgroup.procs", "0")) return false;
-    if (cgroups->unified < 0 || inside_unified) return true;
+    if (cgroups->unified < 0 || born_inside) return true;
     return write_text(cgroups->unified, command, "cgroup.procs", "0");
 }
 

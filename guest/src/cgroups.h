@@ -29,13 +29,11 @@ bool cgroups_make(const struct cgroups *cgroups, uint64_t command, const struct 
 void cgroups_remove(const struct cgroups *cgroups, uint64_t command);
 
 /*
- * fork() whose child is born in the command's unified cgroup; 0 in the child. The child must then call cgroups_enter
- * for the hierarchies that have no such birth.
+ * fork() whose child is born in the command's unified cgroup, if the kernel can do that; `born_inside` tells, on both
+ * sides. The child must then call cgroups_enter for the hierarchies it was not born into.
  */
-pid_t cgroups_fork(const struct cgroups *cgroups, uint64_t command);
+pid_t cgroups_fork(const struct cgroups *cgroups, uint64_t command, bool *born_inside);
 bool cgroups_enter(const struct cgroups *cgroups, uint64_t command, bool born_inside);
-/* What cgroups_fork did, to be asked in the child. */
-bool cgroups_born_inside(void);
 
 /* Signals every process of the command; how many there were. SIGKILL leaves none, whatever they fork meanwhile. */
 size_t cgroups_signal(const struct cgroups *cgroups, uint64_t command, int signal_number);

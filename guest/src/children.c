@@ -1,5 +1,7 @@
 #include "children.h"
 
+#include <signal.h>
+#include <stdlib.h>
 #include <sys/wait.h>
 
 void child_init(struct child *child, void (*ended)(struct child *, int, const struct rusage *)) {
@@ -20,6 +22,37 @@ void child_forget(struct child *child) {
 
 bool child_alive(const struct child *child) {
     return child->pid > 0;
+}
+
+struct leaver {
+    struct child child;
+    struct timer timer;
+};
+
+static void leaver_ended(struct child *child, int status, const struct rusage *usage) {
+    (void)status, (void)usage;
+    struct leaver *leaver = container_of(child, struct leaver, child);
+    timer_disarm(&leaver->timer);
+    free(leaver);
+}
+
+static void leaver_is_late(struct timer *timer) {
+    (void)kill(container_of(timer, struct leaver, timer)->child.pid, SIGKILL);
+}
+
+void child_leave(struct child *child, struct list *children, struct loop *loop, uint64_t after_ms) {
+    if (!child_alive(child)) return;
+    pid_t pid = child->pid;
+    child_forget(child);
+    struct leaver *leaver = malloc(sizeof *leaver);
+    if (!leaver) {
+        (void)kill(pid, SIGKILL);
+        return;
+    }
+    child_init(&leaver->child, leaver_ended);
+    child_watch(children, &leaver->child, pid);
+    timer_init(&leaver->timer, leaver_is_late);
+    timer_arm(loop, &leaver->timer, after_ms);
 }
 
 static struct child *find(struct list *children, pid_t pid) {

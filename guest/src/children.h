@@ -7,6 +7,7 @@
 #include <sys/types.h>
 
 #include "list.h"
+#include "loop.h"
 
 struct child {
     struct list link;
@@ -20,6 +21,11 @@ void child_watch(struct list *children, struct child *child, pid_t pid);
 /* The owner goes away; the process will be reaped unseen. */
 void child_forget(struct child *child);
 bool child_alive(const struct child *child);
+/*
+ * The owner goes away, and gives the process `after_ms` to clean up and end by itself before it is killed. Without
+ * memory to remember that, it is killed now.
+ */
+void child_leave(struct child *child, struct list *children, struct loop *loop, uint64_t after_ms);
 /* Reaps all that has ended, and tells the owners. */
 void children_reap(struct list *children);
 

@@ -241,20 +241,19 @@ static void start(const struct request *request, struct plan *plan, uint64_t id)
         answer_fail(request, errno, "cannot make the command's cgroup: %s", strerror(errno));
         return;
     }
-    guest_refresh_truth(guest);
     struct command *command = make_command(request, plan, id);
     if (!command) {
         cgroups_remove(&guest->cgroups, id);
         answer_fail(request, ENOMEM, "no memory for another command");
         return;
     }
+    guest_commands_changed(guest);
     if (!launch(command, plan)) {
         int error = errno;
         command_destroy(command, error, "");
         answer_fail(request, error, "cannot start a process: %s", strerror(error));
         return;
     }
-    guest_refresh_truth(guest);
     uint64_t timeout_ms = fields_u64(request->payload, request->length, FIELD_TIMEOUT_MS, 0);
     if (timeout_ms > 0) timer_arm(&guest->loop, &command->deadline, timeout_ms);
     struct reader_options options = {

@@ -134,7 +134,7 @@ static void process_ended(struct child *child, int status, const struct rusage *
     command_io_process_ended(command);
     readers_wake(command);
     forget_oldest(guest);
-    guest_refresh_truth(guest);
+    guest_commands_changed(guest);
 }
 
 struct command *command_new(struct guest *guest, uint64_t id) {
@@ -181,6 +181,7 @@ void command_destroy(struct command *command, int error, const char *message) {
     watch_close(&guest->loop, &command->failure);
     command_io_close(command);
     list_remove(&command->link);
+    guest_commands_changed(guest);
     free(command->cwd);
     free(command->tag);
     free(command->args);

@@ -31,7 +31,11 @@ void file_list(struct worker *worker) {
         struct walk_item item;
         walk_next(&walk, &item);
         if (item.kind == WALK_END) break;
-        if (item.kind == WALK_FAILED) {
+        if (item.kind == WALK_UNREADABLE && item.depth > 1 && can_skip(item.error)) {
+            walk_skip(&walk);
+            continue;
+        }
+        if (item.kind == WALK_FAILED || item.kind == WALK_UNREADABLE) {
             walk.name[0] = 0;
             worker_fail_path(worker, item.error, walk_path(&walk) ? walk.path : path);
         }

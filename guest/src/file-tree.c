@@ -93,6 +93,10 @@ static int remove_pass(struct worker *worker, int root, const char *path, uint64
             if (item.error != EBUSY) error = item.error;
             break;
         }
+        if (item.kind == WALK_UNREADABLE) {
+            error = item.error;
+            break;
+        }
         if (item.kind == WALK_LEAVE) continue;
         int result = remove_one(item.directory, item.name, item.kind == WALK_LEFT || item.type == DT_DIR);
         if (result == 0) {
@@ -307,7 +311,7 @@ static int copy_directory(struct worker *worker, int from_directory, const char 
             /* Now, because every entry made in it changed its time. */
             if (fstat(item.directory, &status) < 0) error = errno;
             else error = copy_metadata(item.directory, chain_fd(&chain), &status);
-        } else if (item.kind == WALK_FAILED) {
+        } else if (item.kind == WALK_FAILED || item.kind == WALK_UNREADABLE) {
             error = item.error;
         } else if (fstatat(item.directory, item.name, &status, AT_SYMLINK_NOFOLLOW) < 0) {
             error = errno == ENOENT ? 0 : errno;

@@ -284,6 +284,7 @@ void walk_next(struct walk *walk, struct walk_item *item) {
             int error = names_load(&level->names, item->directory, level->after, &level->complete);
             if (error) {
                 fail(item, error);
+                if (error != ENOMEM) item->kind = WALK_UNREADABLE;
                 return;
             }
         }

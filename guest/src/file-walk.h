@@ -63,7 +63,8 @@ enum walk_kind {
     WALK_LEAVE, /* all of `directory` has been seen */
     WALK_LEFT,  /* `name`, the one just left, in its parent `directory`; not for the root */
     WALK_END,
-    WALK_FAILED, /* `error` */
+    WALK_UNREADABLE, /* `directory` cannot be read: `error`; walk_skip() goes on without it */
+    WALK_FAILED,     /* `error`; the walk is over. EBUSY: the way up is not the one we came down */
 };
 
 struct walk_item {
@@ -94,7 +95,7 @@ void walk_next(struct walk *walk, struct walk_item *item);
  * `same_mount`; ENAMETOOLONG: deeper than WALK_DEPTH_MAX.
  */
 int walk_descend(struct walk *walk, bool same_mount);
-/* Leaves out what is in the directory just descended into. */
+/* Leaves out the rest of the innermost directory. */
 void walk_skip(struct walk *walk);
 /* The path of the item given last. Valid until the next call; NULL if there is no memory. */
 const char *walk_path(struct walk *walk);

@@ -31,6 +31,7 @@
 #define BUCKETS 4096
 /* A system call changes the tree a moment before it queues the event; so long we wait before we believe the queue. */
 #define SETTLE_MS 20
+#define SYNC_TRIES 10
 #define PEER_CHECK_EVERY 256
 #define WATCH_MASK                                                                                                   \
     (IN_CREATE | IN_MODIFY | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO | IN_ATTRIB | IN_DELETE_SELF | IN_MOVE_SELF | IN_ONLYDIR)
@@ -290,7 +291,8 @@ struct place {
 
 /*
  * Watches the directory open at `fd` (taken), called `name` in `parent`, and all directories below it. What stands in
- * newly watched ones is reported if `report`. ENOSPC: there are more than can be watched.
+ * newly watched ones is reported if `report`. ENOSPC: there are more than can be watched. EBUSY: directories were moved
+ * under us, and part of the tree was not seen.
  */
 static int sync_tree(int fd, int parent, const char *name, const char *relative, bool report) {
     struct place *places = NULL;
@@ -326,10 +328,10 @@ static int sync_tree(int fd, int parent, const char *name, const char *relative,
         walk_next(&walk, &item);
         if (item.kind == WALK_END) break;
         if (item.kind == WALK_FAILED) {
-            /* Moved or removed under us: there are events in the queue that will tell. */
-            if (item.error == ENOMEM) error = item.error;
+            error = item.error;
             break;
         }
+        if (item.kind == WALK_UNREADABLE) walk_skip(&walk);
         if (item.kind != WALK_ENTRY) continue;
         const struct place *place = &places[depth - 1];
         if (place->report) {
@@ -357,6 +359,25 @@ static int sync_tree(int fd, int parent, const char *name, const char *relative,
     return error;
 }
 
+/* The whole tree, again if it was being turned over meanwhile. */
+static int sync_all(bool report) {
+    int error = EBUSY;
+    for (int tries = 0; error == EBUSY && tries < SYNC_TRIES; tries++) {
+        int fd;
+        error = open_below("", &fd);
+        if (!error) error = sync_tree(fd, -1, "", "", report);
+    }
+    return error;
+}
+
+/* After lost events: whatever the tree is now, watch that. */
+static void resync(void) {
+    emit(WATCH_EVENT_OVERFLOW, "");
+    seen_clear();
+    watcher.generation++;
+    if (sync_all(true) == 0) drop_nodes(true);
+}
+
 static void sync_below(const struct node *parent, const char *name) {
     const char *path = node_path(parent, name);
     if (!path) return;
@@ -367,16 +388,8 @@ static void sync_below(const struct node *parent, const char *name) {
     free(relative);
     /* Gone again, or renamed: the next events say so. */
     if (error == ENOENT || error == ENOTDIR || error == ELOOP) return;
-    if (error) emit(WATCH_EVENT_OVERFLOW, "");
-}
-
-/* After lost events: whatever the tree is now, watch that. */
-static void resync(void) {
-    seen_clear();
-    watcher.generation++;
-    int fd;
-    if (open_below("", &fd) != 0) return;
-    if (sync_tree(fd, -1, "", "", true) == 0) drop_nodes(true);
+    if (error == EBUSY) resync();
+    else if (error) emit(WATCH_EVENT_OVERFLOW, "");
 }
 
 /* ---- events ---- */
@@ -398,7 +411,6 @@ static void handle_appeared(struct node *node, const struct inotify_event *event
 
 static void handle(const struct inotify_event *event) {
     if (event->mask & IN_Q_OVERFLOW) {
-        emit(WATCH_EVENT_OVERFLOW, "");
         resync();
         return;
     }
@@ -518,12 +530,12 @@ void file_watch(struct worker *worker) {
     int error = watch_fd(fd, path, WATCH_MASK, &watcher.root);
     if (watcher.root == watcher.parent) watcher.parent = -1;
     if (!error && watcher.recursive) {
-        error = sync_tree(fd, -1, "", "", false);
+        error = sync_all(false);
     } else if (!error) {
         bool is_new;
         error = node_put(watcher.root, -1, "", &is_new);
-        close(fd);
     }
+    close(fd);
     if (error == ENOSPC)
         worker_fail(worker, error, "too many directories to watch below path '%s' (at most %d, and "
                     "fs.inotify.max_user_watches)", path, WATCH_DIRECTORIES_MAX);

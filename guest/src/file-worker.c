@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "file-internal.h"
@@ -17,6 +18,8 @@
 #ifndef SYS_close_range
 #define SYS_close_range 436
 #endif
+
+#define LINGER_MS 1000
 
 /* Read by a signal handler: `armed` is set last and cleared first. */
 static struct {
@@ -157,16 +160,28 @@ void worker_send_eof(struct worker *worker) {
     send_all(worker, header, sizeof header);
 }
 
-/* Takes what is left in the socket, within reason, so that closing it does not look like a reset to the other end. */
-static void drain(struct worker *worker) {
-    uint8_t bytes[4096];
-    for (int i = 0; i < 256; i++)
+/*
+ * A refused upload may still be coming in. Closing now would make it a reset for the other end, which may then not read why
+ * it was refused: so say that nothing more comes from us, and take what comes until the other end closes, or for a second.
+ */
+static void linger(struct worker *worker) {
+    static uint8_t bytes[FILE_CHUNK_BYTES];
+    if (worker->type != FRAME_WRITE) return;
+    shutdown(worker->socket, SHUT_WR);
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    int64_t end = (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000 + LINGER_MS;
+    for (;;) {
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        int64_t left = end - ((int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000);
+        struct pollfd poll_fd = { .fd = worker->socket, .events = POLLIN };
+        if (left <= 0 || poll(&poll_fd, 1, (int)left) <= 0) return;
         if (recv(worker->socket, bytes, sizeof bytes, MSG_DONTWAIT) <= 0) return;
+    }
 }
 
 void worker_done(struct worker *worker, struct message *message) {
     worker_send(worker, message);
-    drain(worker);
     _exit(0);
 }
 
@@ -191,7 +206,7 @@ void worker_fail(struct worker *worker, int error, const char *format, ...) {
     message_text(&message, FIELD_MESSAGE, text);
     if (message_finish(&message)) send_all(worker, message.bytes, message.length);
     message_free(&message);
-    drain(worker);
+    linger(worker);
     _exit(0);
 }
 

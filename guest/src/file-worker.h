@@ -13,8 +13,8 @@
  * reading. When the other end closes, the worker cleans up and goes. All other descriptors above 2 are closed first, and
  * signal handlers and the signal mask are the worker's own, whatever was inherited.
  *
- * A worker that refuses a WRITE ends with unread DATA in its socket, so the other end may see EPIPE or ECONNRESET while
- * it still has a FAIL to read: read to the end before believing the error.
+ * A worker that refuses a WRITE sends FAIL, then takes and discards what still comes in, until the other end closes or a
+ * second has passed.
  */
 void file_worker_run(int socket_fd, uint8_t request_type, uint32_t stream, const uint8_t *payload, size_t length,
                      const char *default_user) __attribute__((noreturn));

@@ -26,6 +26,7 @@
 #include "output.h"
 #include "sudo.h"
 #include "truth.h"
+#include "worker.h"
 
 /* What the inside shall see and inherit; 0 is "no limit". Set by the command line, changed by CONFIGURE. */
 struct budget {
@@ -58,14 +59,11 @@ struct guest {
     uint64_t next_serial;
     struct keep_budget keep;
 
-    struct list workers_waiting;
-    size_t workers_running;
-    size_t workers_waiting_count;
-    size_t workers_waiting_bytes;
+    struct workers workers;
 
     struct sudo_server sudo;
     struct truth truth;
-    struct timer truth_timer;
+    struct timer truth_timer; /* armed while a command runs */
 
     bool stopping;
     struct timer stop_timer;
@@ -74,7 +72,9 @@ struct guest {
 
 /* Answers what is under way and then exits; as PID 1 that ends the sandbox. */
 void guest_stop(struct guest *guest);
-/* Starts or stops the once-a-second refresh of /proc: it runs only while a command does. */
-void guest_refresh_truth(struct guest *guest);
+/* The budget changed: /proc shall show it at once. */
+void guest_budget_changed(struct guest *guest);
+/* A command comes or went: /proc is kept fresh while any runs, and an idle sandbox sleeps. */
+void guest_commands_changed(struct guest *guest);
 
 #endif

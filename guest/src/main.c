@@ -32,10 +32,17 @@ void guest_stop(struct guest *guest) {
     timer_arm(&guest->loop, &guest->stop_timer, STOP_MS);
 }
 
-void guest_refresh_truth(struct guest *guest) {
+void guest_budget_changed(struct guest *guest) {
     truth_refresh(&guest->truth, &guest->budget, &guest->cgroups);
-    if (guest->truth.active && guest->commands_running > 0) timer_arm(&guest->loop, &guest->truth_timer, TRUTH_MS);
-    else timer_disarm(&guest->truth_timer);
+}
+
+void guest_commands_changed(struct guest *guest) {
+    if (guest->commands_running == 0) {
+        timer_disarm(&guest->truth_timer);
+    } else if (guest->truth.active && !guest->truth_timer.armed) {
+        truth_refresh(&guest->truth, &guest->budget, &guest->cgroups);
+        timer_arm(&guest->loop, &guest->truth_timer, TRUTH_MS);
+    }
 }
 
 static void stop_time_over(struct timer *timer) {
@@ -43,7 +50,7 @@ static void stop_time_over(struct timer *timer) {
 }
 
 static void truth_time(struct timer *timer) {
-    guest_refresh_truth(container_of(timer, struct guest, truth_timer));
+    guest_commands_changed(container_of(timer, struct guest, truth_timer));
 }
 
 static void orphaned(struct timer *timer) {
@@ -109,7 +116,7 @@ static bool guest_start(struct guest *guest, int listen_fd) {
     guest->boot_ns = wall_clock_ns();
     list_init(&guest->connections);
     list_init(&guest->children);
-    list_init(&guest->workers_waiting);
+    workers_init(&guest->workers);
     commands_init(guest);
     timer_init(&guest->orphan_timer, orphaned);
     timer_init(&guest->stop_timer, stop_time_over);

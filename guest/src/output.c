@@ -221,6 +221,7 @@ static size_t room_within(const struct output *output, uint64_t needed_from, uin
 size_t output_lossless_room(struct output *output, uint64_t needed_from, size_t wanted) {
     if (output->total + wanted <= KEEP_HEAD_BYTES) return wanted;
     if (needed_from < KEEP_HEAD_BYTES) needed_from = KEEP_HEAD_BYTES; /* the head is never lost */
+    needed_from = output_next_kept(output, needed_from); /* and what is lost already need not be kept */
     ring_grow(output, (size_t)(output->total + wanted - output->ring_start));
     if (output->ring_capacity == 0) return wanted; /* no memory at all: a gap is better than a command held for ever */
     bool spills = output->spill_limit > 0 && !output->spill_broken;

@@ -10,7 +10,7 @@ void request_configure(const struct request *request) {
     budget->memory_bytes = fields_u64(payload, length, FIELD_MEMORY_BYTES, budget->memory_bytes);
     budget->pids = fields_u64(payload, length, FIELD_PIDS, budget->pids);
     budget->orphan_ms = fields_u64(payload, length, FIELD_ORPHAN_MS, budget->orphan_ms);
-    guest_refresh_truth(request->guest);
+    guest_budget_changed(request->guest);
     answer_done(request);
 }
 

@@ -94,11 +94,12 @@ static void exec_program(const struct spawn *spawn) {
     errno = error;
 }
 
-static _Noreturn void run_child(const struct guest *guest, const struct spawn *spawn, int failure_fd) {
+static _Noreturn void run_child(const struct guest *guest, const struct spawn *spawn, int failure_fd,
+                               bool born_inside) {
     reset_signals();
     /* /proc/self of a process that is not dumpable belongs to the host's root: oom_score_adj could not be written. */
     (void)prctl(PR_SET_DUMPABLE, 1, 0, 0, 0);
-    if (cgroups_any(&guest->cgroups) && !cgroups_enter(&guest->cgroups, spawn->command, cgroups_born_inside()))
+    if (cgroups_any(&guest->cgroups) && !cgroups_enter(&guest->cgroups, spawn->command, born_inside))
         give_up(failure_fd, SPAWN_CGROUP);
     if (!become_session(spawn)) give_up(failure_fd, SPAWN_TERMINAL);
     umask(022);
@@ -116,8 +117,10 @@ pid_t spawn_start(const struct guest *guest, const struct spawn *spawn, int *fai
     int failure[2];
     if (pipe2(failure, O_CLOEXEC) < 0) return -1;
     pid_t pid = -1;
-    if (fcntl(failure[0], F_SETFL, O_NONBLOCK) == 0) pid = cgroups_fork(&guest->cgroups, spawn->command);
-    if (pid == 0) run_child(guest, spawn, failure[1]);
+    bool born_inside = false;
+    if (fcntl(failure[0], F_SETFL, O_NONBLOCK) == 0)
+        pid = cgroups_fork(&guest->cgroups, spawn->command, &born_inside);
+    if (pid == 0) run_child(guest, spawn, failure[1], born_inside);
     int error = errno;
     close(failure[1]);
     if (pid < 0) {

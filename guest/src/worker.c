@@ -1,8 +1,9 @@
 /*
- * File operations: each runs in a process of its own, since disks block and the loop must not. The worker speaks the
- * same frames as we do; here they are relayed, against the host's credit. While there is none the worker's socket is
- * not read, fills up, and so holds the worker.
+ * A worker speaks the same frames as we do; here they are relayed, against the host's credit. While there is none the
+ * worker's socket is not read, fills up, and so holds the worker.
  */
+#include "worker.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -29,14 +30,18 @@ static _Noreturn void file_worker_run(int socket_fd, uint8_t type, uint32_t stre
 }
 #endif
 
-#define RUNNING_MAX 16
+/* How long a worker whose upload was abandoned may take to remove its temporary file. */
+#define CLEAN_UP_MS 3000
 #define WAITING_MAX 256
 #define WAITING_BYTES_MAX (1024 * 1024)
 #define UPLOAD_WINDOW_BYTES (256 * 1024)
 #define WORKER_SOCKET 3
 
+static const size_t running_max[WORKER_KINDS] = { [WORKER_SHORT] = 16, [WORKER_TRANSFER] = 16, [WORKER_WATCH] = 32 };
+
 struct worker {
     struct stream stream;
+    enum worker_kind kind;
     struct guest *guest;
     struct list waiting; /* in the guest's queue until it runs */
     uint8_t type;
@@ -220,7 +225,7 @@ static void run(struct worker *worker) {
     worker->watch.fd = pair[0];
     worker->running = true;
     worker->wants_frames = true;
-    guest->workers_running++;
+    guest->workers.pools[worker->kind].running++;
     if (worker->type == FRAME_WRITE) stream_grant(&worker->stream, UPLOAD_WINDOW_BYTES);
     (void)inflow_flush(&worker->inflow, worker->watch.fd, &worker->stream);
     rearm(worker);
@@ -228,13 +233,15 @@ static void run(struct worker *worker) {
 
 static void leave_queue(struct worker *worker) {
     list_remove(&worker->waiting);
-    worker->guest->workers_waiting_count--;
-    worker->guest->workers_waiting_bytes -= worker->payload_length;
+    worker->guest->workers.waiting_count--;
+    worker->guest->workers.waiting_bytes -= worker->payload_length;
 }
 
-static void run_waiting(struct guest *guest) {
-    while (guest->workers_running < RUNNING_MAX && !list_empty(&guest->workers_waiting)) {
-        struct worker *worker = container_of(guest->workers_waiting.next, struct worker, waiting);
+static void run_waiting(struct guest *guest, enum worker_kind kind) {
+    list_each(item, after, &guest->workers.pools[kind].waiting) {
+        struct worker *worker = container_of(item, struct worker, waiting);
+        if (guest->workers.pools[kind].running >= running_max[kind]) return;
+        if (worker->stream.connection->broken) continue; /* about to be dropped */
         leave_queue(worker);
         run(worker);
     }
@@ -243,18 +250,19 @@ static void run_waiting(struct guest *guest) {
 static void worker_drop(struct stream *stream) {
     struct worker *worker = worker_of(stream);
     struct guest *guest = worker->guest;
+    enum worker_kind kind = worker->kind;
     bool was_running = worker->running;
-    if (child_alive(&worker->child)) kill(worker->child.pid, SIGKILL);
-    child_forget(&worker->child);
-    if (!list_empty(&worker->waiting)) leave_queue(worker);
     watch_close(&guest->loop, &worker->watch);
+    /* The end of its socket tells an upload to clean up behind itself; the others have nothing to clean up. */
+    child_leave(&worker->child, &guest->children, &guest->loop, worker->type == FRAME_WRITE ? CLEAN_UP_MS : 0);
+    if (!list_empty(&worker->waiting)) leave_queue(worker);
     buffer_release(&worker->frame);
     buffer_release(&worker->inflow.pending);
     free(worker->payload);
     free(worker);
     if (!was_running) return;
-    guest->workers_running--;
-    run_waiting(guest);
+    guest->workers.pools[kind].running--;
+    run_waiting(guest, kind);
 }
 
 static const struct stream_ops worker_ops = {
@@ -281,11 +289,23 @@ static struct worker *worker_new(const struct request *request) {
     return worker;
 }
 
+static enum worker_kind kind_of(uint8_t type) {
+    if (type == FRAME_WATCH) return WORKER_WATCH;
+    return type == FRAME_READ || type == FRAME_WRITE ? WORKER_TRANSFER : WORKER_SHORT;
+}
+
+void workers_init(struct workers *workers) {
+    for (int kind = 0; kind < WORKER_KINDS; kind++) list_init(&workers->pools[kind].waiting);
+}
+
 void request_file(const struct request *request) {
-    struct guest *guest = request->guest;
-    if (guest->workers_waiting_count >= WAITING_MAX ||
-        guest->workers_waiting_bytes + request->length > WAITING_BYTES_MAX) {
-        answer_fail(request, EAGAIN, "too many file operations are waiting");
+    struct workers *workers = &request->guest->workers;
+    enum worker_kind kind = kind_of(request->type);
+    bool full = workers->waiting_count >= WAITING_MAX || workers->waiting_bytes + request->length > WAITING_BYTES_MAX;
+    /* A watch never ends by itself: waiting for one would be for ever. */
+    if (kind == WORKER_WATCH) full = workers->pools[kind].running >= running_max[kind];
+    if (full) {
+        answer_fail(request, EAGAIN, "too many file operations at once");
         return;
     }
     struct worker *worker = worker_new(request);
@@ -293,8 +313,9 @@ void request_file(const struct request *request) {
         answer_fail(request, ENOMEM, "no memory for a file operation");
         return;
     }
-    list_insert_before(&guest->workers_waiting, &worker->waiting);
-    guest->workers_waiting_count++;
-    guest->workers_waiting_bytes += worker->payload_length;
-    run_waiting(guest);
+    worker->kind = kind;
+    list_insert_before(&workers->pools[kind].waiting, &worker->waiting);
+    workers->waiting_count++;
+    workers->waiting_bytes += worker->payload_length;
+    run_waiting(request->guest, kind);
 }

@@ -302,13 +302,16 @@ for (const variant of variants)
       const stop = join(p, 'stop');
       const swapper = spawn('/bin/sh', ['-c', `cd '${p}'; while [ ! -e stop ]; do ln -sf victim t; rm -f t; mkdir t 2>/dev/null; rmdir t 2>/dev/null; done`], { stdio: 'ignore' });
       const gone = new Promise((r) => swapper.on('close', r));
-      for (let i = 0; i < 60; i++) {
-        const { done, fail } = await run('WRITE', { PATH: `${p}/t` }, { data: 'content' });
-        assert.ok(done || ['EISDIR', 'ELOOP', 'ENOTDIR', 'ENOTEMPTY'].includes(fail.ERRNO_NAME), fail?.MESSAGE);
-        assert.match(fs.readFileSync(join(p, 'victim'), 'utf8'), /^(victim|content)$/);
+      try {
+        for (let i = 0; i < 60; i++) {
+          const { done, fail } = await run('WRITE', { PATH: `${p}/t` }, { data: 'content' });
+          assert.ok(done || ['EISDIR', 'ELOOP', 'ENOTDIR', 'ENOTEMPTY'].includes(fail.ERRNO_NAME), fail?.MESSAGE);
+          assert.match(fs.readFileSync(join(p, 'victim'), 'utf8'), /^(victim|content)$/);
+        }
+      } finally {
+        fs.writeFileSync(stop, '');
+        await gone;
       }
-      fs.writeFileSync(stop, '');
-      await gone;
       clean(p);
     });
   });

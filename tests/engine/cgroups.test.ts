@@ -204,7 +204,6 @@ describe.each(views)("on $view", ({ view, text }) => {
       expect(victims?.[0]).toMatchObject({ name: "tail", taskMemcg: `${cgroup.oomLogPath}/cmd/7`, scope: "memcg" });
       expect(victims?.[0]?.rssBytes).toBeGreaterThan(48 * MIB);
       expect(log.victimsOf("/holdfast/another")).toEqual([]);
-      expect(log.victimsOf("/holdfast/another", { uidBase: UID })?.length).toBeGreaterThan(0);
       // The sum outlives the command's cgroup.
       expect(cgroup.removeCommand(8)).toBe(false);
       expect(cgroup.removeCommand(7)).toBe(true);
@@ -299,7 +298,8 @@ describe.each(views)("on $view", ({ view, text }) => {
       async (cgroup) => {
         start(cgroup, 1, FORKING);
         start(cgroup, 2, FORKING);
-        await until("there are many", () => cgroup.readSandbox().pids > 150);
+        // An emulated machine takes its time.
+        await until("there are many", () => cgroup.readSandbox().pids > 100, 40_000);
         const pids = cgroup.processes();
         expect(cgroup.isEmpty()).toBe(false);
         expect((await rejection(() => cgroup.remove())).code).toBe("engine_fault");
@@ -309,6 +309,24 @@ describe.each(views)("on $view", ({ view, text }) => {
         expect(cgroup.processes()).toEqual([]);
       },
       { ...LIMITS, pids: 256, cpuMillis: 2000, memoryBytes: 512 * MIB },
+    );
+  });
+
+  test("killCommand ends one command's forking tree and leaves its sibling", async () => {
+    await withSandbox(
+      text,
+      async (cgroup) => {
+        const sibling = start(cgroup, 2, "echo up; exec sleep 60");
+        await until("the sibling runs", () => sibling.output().includes("up"));
+        start(cgroup, 1, FORKING);
+        await until("there are some", () => cgroup.commandProcesses(1).length > 20, 40_000);
+        const pids = cgroup.commandProcesses(1);
+        expect(await cgroup.killCommand(1)).toEqual({ survivors: [] });
+        expect(pids.filter(isAlive)).toEqual([]);
+        expect(cgroup.processes()).toEqual([sibling.pid]);
+        expect(await cgroup.killCommand(99)).toEqual({ survivors: [] });
+      },
+      { ...LIMITS, cpuMillis: 2000 },
     );
   });
 

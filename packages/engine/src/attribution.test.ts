@@ -38,7 +38,7 @@ const evidence: Evidence = {
   sandboxPidsRefused: 0,
   victims: [],
   hostWideOom: false,
-  diskUsedBytes: 1 * MIB,
+  disk: { usedBytesBefore: 1 * MIB, usedBytesPeak: 1 * MIB },
   callersSignal: undefined,
 };
 
@@ -50,7 +50,14 @@ describe("explainEnding", () => {
     const ending = explainEnding({ ...evidence, exit: { ...exit, code: 3 } });
     expect(ending.cause).toEqual({ kind: "exited", code: 3 });
     expect(ending.exitCode).toBe(3);
-    expect(ending.usage).toEqual({ memoryPeakBytes: 10 * MIB, cpuMs: 5, wallMs: 12, pidsPeak: 3, stdoutBytes: 1, stderrBytes: 2 });
+    expect(ending.usage).toEqual({
+      memoryPeakBytes: 10 * MIB,
+      cpuMs: 5,
+      wallMs: 12,
+      pidsPeak: 3,
+      stdoutBytes: 1,
+      stderrBytes: 2,
+    });
   });
 
   it("does not take 137 for a memory kill when the kernel counted none", () => {
@@ -66,7 +73,9 @@ describe("explainEnding", () => {
     const victims = [{ name: "python3", pid: 12, hostPid: 4711, rssBytes: 243 * MIB }];
     const ending = explainEnding({ ...evidence, exit: failed, counters: killed, victims });
     expect(ending.cause).toMatchObject({ kind: "out_of_memory", scope: "sandbox", limitBytes: 256 * MIB, kills: 1 });
-    expect(ending.message).toBe("Killed for memory: limit 256 MiB, peak 256 MiB, python3 (pid 12) held 243 MiB. Try --memory 512m.");
+    expect(ending.message).toBe(
+      "Killed for memory: limit 256 MiB, peak 256 MiB, python3 (pid 12) held 243 MiB. Try --memory 512m.",
+    );
   });
 
   it("keeps a hidden memory kill as an incident when the command returned 0", () => {
@@ -78,7 +87,10 @@ describe("explainEnding", () => {
 
   it("knows whose limit it was", () => {
     const own = { ...killed, memoryLimitBytes: 32 * MIB, ownLimitHits: 4 };
-    expect(explainEnding({ ...evidence, exit: failed, counters: own }).cause).toMatchObject({ scope: "command", limitBytes: 32 * MIB });
+    expect(explainEnding({ ...evidence, exit: failed, counters: own }).cause).toMatchObject({
+      scope: "command",
+      limitBytes: 32 * MIB,
+    });
     expect(explainEnding({ ...evidence, exit: failed, counters: killed, hostWideOom: true }).cause).toMatchObject({
       scope: "host",
       limitBytes: null,
@@ -86,7 +98,12 @@ describe("explainEnding", () => {
   });
 
   it("believes our own intent before any counter, and keeps the counter as an incident", () => {
-    const ending = explainEnding({ ...evidence, exit: failed, counters: killed, intent: { kind: "canceled", by: "test" } });
+    const ending = explainEnding({
+      ...evidence,
+      exit: failed,
+      counters: killed,
+      intent: { kind: "canceled", by: "test" },
+    });
     expect(ending.cause).toEqual({ kind: "canceled", by: "test" });
     expect(ending.incidents).toMatchObject([{ kind: "out_of_memory" }]);
   });
@@ -97,17 +114,28 @@ describe("explainEnding", () => {
   });
 
   it("names processes and disk when the command failed for them", () => {
-    expect(explainEnding({ ...evidence, exit: { ...exit, code: 1 }, counters: { ...counters, pidsRefused: 9 } }).cause).toMatchObject({
+    expect(
+      explainEnding({ ...evidence, exit: { ...exit, code: 1 }, counters: { ...counters, pidsRefused: 9 } }).cause,
+    ).toMatchObject({
       kind: "out_of_pids",
       limit: 64,
       refused: 9,
     });
-    expect(explainEnding({ ...evidence, exit: { ...exit, code: 1 }, sandboxPidsRefused: 2 }).cause).toMatchObject({ refused: 2 });
-    expect(explainEnding({ ...evidence, exit: { ...exit, code: 1 }, diskUsedBytes: 99 * MIB }).cause).toEqual({
-      kind: "out_of_disk",
-      limitBytes: 100 * MIB,
-      usedBytes: 99 * MIB,
+    expect(explainEnding({ ...evidence, exit: { ...exit, code: 1 }, sandboxPidsRefused: 2 }).cause).toMatchObject({
+      refused: 2,
     });
+    const disk = { usedBytesBefore: 1 * MIB, usedBytesPeak: 99 * MIB };
+    const outOfDisk = { kind: "out_of_disk", limitBytes: 100 * MIB, usedBytes: 99 * MIB };
+    expect(explainEnding({ ...evidence, exit: { ...exit, code: 1 }, disk }).cause).toEqual(outOfDisk);
+    expect(explainEnding({ ...evidence, disk }).incidents).toEqual([outOfDisk]);
+  });
+
+  it("does not blame a disk that was full before, but mentions it to a command that failed", () => {
+    const disk = { usedBytesBefore: 99 * MIB, usedBytesPeak: 99 * MIB };
+    expect(explainEnding({ ...evidence, disk }).incidents).toEqual([]);
+    const ending = explainEnding({ ...evidence, exit: { ...exit, code: 1 }, disk });
+    expect(ending.cause).toEqual({ kind: "exited", code: 1 });
+    expect(ending.incidents).toMatchObject([{ kind: "out_of_disk" }]);
   });
 
   it("tells a signal that the caller sent from one that came from inside", () => {

@@ -20,7 +20,17 @@ import type { CommandCounters } from "./cgroups/index.js";
 import type { GuestExit } from "./guest/command-stream.js";
 
 /** Why *we* ended it, decided at the moment of decision and never overwritten. */
-export type KillIntent = { readonly kind: "canceled"; readonly by: string } | { readonly kind: "timed_out"; readonly limitMs: number };
+export type KillIntent =
+  | { readonly kind: "canceled"; readonly by: string }
+  | { readonly kind: "timed_out"; readonly limitMs: number };
+
+/** What the disk's quota showed. */
+export interface DiskEvidence {
+  /** When the command started; null if it is not known. */
+  readonly usedBytesBefore: number | null;
+  /** The most that was seen while it ran. btrfs takes freed space off the count only later, so a full disk is seen here. */
+  readonly usedBytesPeak: number | null;
+}
 
 export interface Evidence {
   readonly intent: KillIntent | undefined;
@@ -28,12 +38,16 @@ export interface Evidence {
   /** Undefined if the command's cgroup was gone before it could be read. */
   readonly counters: CommandCounters | undefined;
   readonly sandboxLimits: SandboxLimits;
-  readonly commandLimits: { readonly memoryBytes?: number | undefined; readonly pids?: number | undefined; readonly wallMs?: number | undefined };
+  readonly commandLimits: {
+    readonly memoryBytes?: number | undefined;
+    readonly pids?: number | undefined;
+    readonly wallMs?: number | undefined;
+  };
   /** Forks refused to the whole sandbox while this command ran; newer kernels count only there. */
   readonly sandboxPidsRefused: number;
   readonly victims: readonly OomVictim[];
   readonly hostWideOom: boolean;
-  readonly diskUsedBytes: number | null;
+  readonly disk: DiskEvidence;
   /** The last signal that the caller had us send, if any. */
   readonly callersSignal: number | undefined;
 }
@@ -68,10 +82,15 @@ function findOutOfPids(evidence: Evidence): OutOfPids | undefined {
   };
 }
 
-function findOutOfDisk(evidence: Evidence): OutOfDisk | undefined {
-  const { diskUsedBytes, sandboxLimits } = evidence;
-  if (diskUsedBytes === null || diskUsedBytes < sandboxLimits.diskBytes - DISK_FULL_MARGIN_BYTES) return undefined;
-  return { kind: "out_of_disk", limitBytes: sandboxLimits.diskBytes, usedBytes: diskUsedBytes };
+function findOutOfDisk(evidence: Evidence): { fact: OutOfDisk; wasFullBefore: boolean } | undefined {
+  const { usedBytesBefore, usedBytesPeak } = evidence.disk;
+  const limitBytes = evidence.sandboxLimits.diskBytes;
+  const full = limitBytes - Math.min(DISK_FULL_MARGIN_BYTES, limitBytes / 10);
+  if (usedBytesPeak === null || usedBytesPeak < full) return undefined;
+  return {
+    fact: { kind: "out_of_disk", limitBytes, usedBytes: usedBytesPeak },
+    wasFullBefore: usedBytesBefore === null || usedBytesBefore >= full,
+  };
 }
 
 function decideCause(evidence: Evidence, incidents: readonly Incident[]): CommandCause {
@@ -84,17 +103,25 @@ function decideCause(evidence: Evidence, incidents: readonly Incident[]): Comman
     if (worst !== undefined) return worst;
   }
   if (exit.signal !== undefined) {
-    return { kind: "signaled", signal: signalName(exit.signal), by: evidence.callersSignal === exit.signal ? "caller" : "program" };
+    const by = evidence.callersSignal === exit.signal ? "caller" : "program";
+    return { kind: "signaled", signal: signalName(exit.signal), by };
   }
   return { kind: "exited", code: exit.code ?? 0 };
 }
 
 export function explainEnding(evidence: Evidence): CommandEnding {
   const { exit, counters } = evidence;
+  const disk = findOutOfDisk(evidence);
   // In the order in which they explain a failure: memory kills, the others only refuse.
-  const found = [findOutOfMemory(evidence), findOutOfPids(evidence), findOutOfDisk(evidence)].filter((fact) => fact !== undefined);
-  const cause = decideCause(evidence, found);
-  const incidents = found.filter((fact) => fact !== cause);
+  const explaining: Incident[] = [
+    findOutOfMemory(evidence),
+    findOutOfPids(evidence),
+    disk?.wasFullBefore === false ? disk.fact : undefined,
+  ].filter((fact) => fact !== undefined);
+  const cause = decideCause(evidence, explaining);
+  const incidents = explaining.filter((fact) => fact !== cause);
+  // A disk that was full already proves nothing about this command, but is worth a word if it failed.
+  if (disk?.wasFullBefore === true && exit.code !== 0) incidents.push(disk.fact);
   return {
     cause,
     incidents,

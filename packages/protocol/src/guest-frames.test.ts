@@ -58,9 +58,12 @@ describe("FrameReader", () => {
 
   it("never holds more than one frame of random bytes", () => {
     for (let seed = 0; seed < 200; seed++) {
-      const noise = Buffer.from(Array.from({ length: 4096 }, (_, i) => (Math.imul(i + 1, 2654435761 + seed * 97) >>> 13) & 0xff));
+      const noise = Buffer.from(
+        Array.from({ length: 4096 }, (_, i) => (Math.imul(i + 1, 2654435761 + seed * 97) >>> 13) & 0xff),
+      );
       try {
-        for (const frame of readAll(cut(noise, 17))) expect(frame.payload.length).toBeLessThanOrEqual(MAX_PAYLOAD_BYTES);
+        for (const frame of readAll(cut(noise, 17)))
+          expect(frame.payload.length).toBeLessThanOrEqual(MAX_PAYLOAD_BYTES);
       } catch (error) {
         expect(error).toBeInstanceOf(ProtocolError);
       }

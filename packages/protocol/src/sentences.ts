@@ -11,7 +11,8 @@ export function nextMemoryBytes(limitBytes: number): number {
 }
 
 function describeVictim(victim: OomVictim): string {
-  const pid = victim.pid === null ? (victim.hostPid === null ? "" : ` (host pid ${victim.hostPid})`) : ` (pid ${victim.pid})`;
+  const pid =
+    victim.pid === null ? (victim.hostPid === null ? "" : ` (host pid ${victim.hostPid})`) : ` (pid ${victim.pid})`;
   const held = victim.rssBytes === null ? "" : ` held ${formatBytes(victim.rssBytes)}`;
   return `${victim.name}${pid}${held}`;
 }

@@ -26,17 +26,26 @@ describe("parseDuration", () => {
     ["2m", 120_000],
   ])("reads %s", (text, ms) => expect(parseDuration(text)).toBe(ms));
 
-  it.each(["", "s", "-1s", "1y"])("refuses %j", (text) => expect(() => parseDuration(text, "--timeout")).toThrow("--timeout"));
+  it.each(["", "s", "-1s", "1y"])("refuses %j", (text) =>
+    expect(() => parseDuration(text, "--timeout")).toThrow("--timeout"),
+  );
 });
 
 describe("formatting", () => {
   it("writes sizes and times with units", () => {
-    expect([0, 1023, 1536, 268_435_456, 255_852_544].map(formatBytes)).toEqual(["0 B", "1023 B", "1.5 KiB", "256 MiB", "244 MiB"]);
+    expect([0, 1023, 1536, 268_435_456, 255_852_544].map(formatBytes)).toEqual([
+      "0 B",
+      "1023 B",
+      "1.5 KiB",
+      "256 MiB",
+      "244 MiB",
+    ]);
     expect([12, 1500, 61_000, 3_660_000].map(formatDuration)).toEqual(["12 ms", "1.5 s", "1 min 1 s", "1 h 1 min"]);
   });
 
   it("writes a size as our flags take it", () => {
-    for (const bytes of [1, 1024, 3 * 1024 ** 2, 512 * 1024 ** 2, 2 * 1024 ** 3]) expect(parseSize(sizeFlag(bytes))).toBe(bytes);
+    for (const bytes of [1, 1024, 3 * 1024 ** 2, 512 * 1024 ** 2, 2 * 1024 ** 3])
+      expect(parseSize(sizeFlag(bytes))).toBe(bytes);
     expect(sizeFlag(512 * 1024 ** 2)).toBe("512m");
   });
 });

@@ -43,7 +43,11 @@ export function formatDuration(ms: number): string {
 
 /** The way a size is written on our command line: the largest unit that divides it. */
 export function sizeFlag(bytes: number): string {
-  for (const [unit, factor] of [["g", 1024 ** 3], ["m", 1024 ** 2], ["k", 1024]] as const) {
+  for (const [unit, factor] of [
+    ["g", 1024 ** 3],
+    ["m", 1024 ** 2],
+    ["k", 1024],
+  ] as const) {
     if (bytes % factor === 0) return `${bytes / factor}${unit}`;
   }
   return String(bytes);

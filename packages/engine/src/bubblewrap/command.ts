@@ -14,10 +14,11 @@ import {
   validateCommandLimits,
 } from "@holdfast/protocol";
 import { endingWithoutExit, explainEnding, type KillIntent } from "../attribution.js";
-import type { OomLog, SandboxCgroup } from "../cgroups/index.js";
+import type { OomLog, OomVictim, SandboxCgroup } from "../cgroups/index.js";
 import type { Command, CommandSpec, OutputEvent, OutputOffsets } from "../engine.js";
-import { CommandStream } from "../guest/command-stream.js";
+import { CommandStream, type GuestExit } from "../guest/command-stream.js";
 import type { GuestConnection } from "../guest/connection.js";
+import type { DiskGauge, DiskWatch } from "../storage/disk-gauge.js";
 
 export const DEFAULT_GRACE_MS = 2000;
 /** How much later than the guest we act ourselves, should the guest not. */
@@ -34,7 +35,7 @@ export interface CommandContext {
   /** Where endings are kept for a later owner; undefined if there will be none. */
   readonly endingsDirectory: string | undefined;
   limits(): SandboxLimits;
-  diskUsedBytes(): Promise<number | null>;
+  readonly diskGauge: DiskGauge;
   /** Why a command has no exit of its own: the sandbox's end, in the words of a command's. */
   lostCause(reason: HoldfastError): Promise<CommandCause>;
 }
@@ -47,8 +48,13 @@ function envFields(env: Readonly<Record<string, string>>): FieldList {
   });
 }
 
-function startFields(id: number, spec: CommandSpec, sandbox: { env: Readonly<Record<string, string>>; outputBytes: number }): FieldList {
-  if (spec.argv.length === 0 || spec.argv[0] === "") throw invalidArgument("argv", JSON.stringify(spec.argv), "a program and its arguments");
+function startFields(
+  id: number,
+  spec: CommandSpec,
+  sandbox: { env: Readonly<Record<string, string>>; outputBytes: number },
+): FieldList {
+  if (spec.argv.length === 0 || spec.argv[0] === "")
+    throw invalidArgument("argv", JSON.stringify(spec.argv), "a program and its arguments");
   for (const arg of spec.argv) if (arg.includes("\0")) throw invalidArgument("argv", arg, "arguments without NUL");
   validateCommandLimits(spec.limits ?? {});
   return [
@@ -91,13 +97,22 @@ export class RunningCommand implements Command {
   readonly #limits: NonNullable<CommandSpec["limits"]>;
   readonly #hostPid: number | undefined;
   readonly #pidsRefusedBefore: number;
+  readonly #diskWatch: Promise<DiskWatch>;
   readonly #startedAt = Date.now();
+  /** On the kernel's clock, for its log. */
+  readonly #startedUsec = Number(process.hrtime.bigint() / 1000n);
   #intent: KillIntent | undefined;
   #callersSignal: number | undefined;
   #outputTaken = false;
   #backupTimer: NodeJS.Timeout | undefined;
 
-  private constructor(context: CommandContext, id: number, pid: number, stream: CommandStream, spec: Partial<CommandSpec>) {
+  private constructor(
+    context: CommandContext,
+    id: number,
+    pid: number,
+    stream: CommandStream,
+    spec: Partial<CommandSpec>,
+  ) {
     this.#context = context;
     this.id = id;
     this.pid = pid;
@@ -106,6 +121,7 @@ export class RunningCommand implements Command {
     this.stdin = spec.stdin === "open" || spec.pty !== undefined ? stream.stdin : undefined;
     this.#hostPid = context.cgroup.commandProcesses(id)[0];
     this.#pidsRefusedBefore = context.cgroup.readSandbox().pidsRefused;
+    this.#diskWatch = context.diskGauge.watch();
     this.#armBackup(spec);
     this.ended = this.#conclude();
   }
@@ -149,7 +165,11 @@ export class RunningCommand implements Command {
   }
 
   output(): AsyncIterable<OutputEvent> {
-    if (this.#outputTaken) throw new HoldfastError("invalid_argument", "the output of this command is being read already; attach to read it again");
+    if (this.#outputTaken)
+      throw new HoldfastError(
+        "invalid_argument",
+        "the output of this command is being read already; attach to read it again",
+      );
     this.#outputTaken = true;
     return this.#stream.output;
   }
@@ -200,6 +220,11 @@ export class RunningCommand implements Command {
     await this.#sendSignal(SIGKILL, true).catch(() => {});
   }
 
+  /** The kernel's log counts pids as the host's first namespace does, which need not be ours. */
+  #isFirstProcess(hostPid: number, victims: readonly unknown[], exit: GuestExit): boolean {
+    return hostPid === this.#hostPid || (victims.length === 1 && exit.signal === SIGKILL);
+  }
+
   #armBackup(spec: Partial<CommandSpec>): void {
     const limitMs = spec.limits?.wallMs;
     if (limitMs === undefined) return;
@@ -212,12 +237,18 @@ export class RunningCommand implements Command {
     this.#backupTimer.unref();
   }
 
+  #victims(): OomVictim[] | undefined {
+    const { cgroup, oomLog, uidBase } = this.#context;
+    return oomLog.victimsOf(`${cgroup.oomLogPath}/cmd/${this.id}`, { base: uidBase, sinceUsec: this.#startedUsec });
+  }
+
   async #conclude(): Promise<CommandEnding> {
     const exit = await this.#stream.exited;
     clearTimeout(this.#backupTimer);
     const kept = readEnding(this.#context.endingsDirectory, this.id);
     if (kept !== undefined) return kept;
     if (exit instanceof HoldfastError) {
+      await (await this.#diskWatch).finish();
       return endingWithoutExit(await this.#context.lostCause(exit), Date.now() - this.#startedAt);
     }
     const { cgroup } = this.#context;
@@ -225,7 +256,7 @@ export class RunningCommand implements Command {
     const counters = cgroup.readCommand(this.id);
     if (this.#intent !== undefined || exit.timedOut) await cgroup.killCommand(this.id);
     const killed = counters !== undefined && counters.oomKills > 0;
-    const log = killed ? this.#context.oomLog.victimsOf(`${cgroup.oomLogPath}/cmd/${this.id}`) : undefined;
+    const log = killed ? this.#victims() : undefined;
     const ending = explainEnding({
       intent: this.#intent,
       exit,
@@ -235,12 +266,12 @@ export class RunningCommand implements Command {
       sandboxPidsRefused: cgroup.readSandbox().pidsRefused - this.#pidsRefusedBefore,
       victims: (log ?? []).map((victim) => ({
         name: victim.name,
-        pid: victim.hostPid === this.#hostPid ? this.pid : null,
+        pid: this.#isFirstProcess(victim.hostPid, log ?? [], exit) ? this.pid : null,
         hostPid: victim.hostPid,
         rssBytes: victim.rssBytes,
       })),
       hostWideOom: (log ?? []).some((victim) => victim.scope === "host"),
-      diskUsedBytes: await this.#context.diskUsedBytes(),
+      disk: await (await this.#diskWatch).finish(),
       callersSignal: this.#callersSignal,
     });
     writeEnding(this.#context.endingsDirectory, this.id, ending);

@@ -1,7 +1,6 @@
 /** Makes a sandbox, or leaves nothing behind. */
 import { spawn } from "node:child_process";
 import { closeSync, openSync, readFileSync } from "node:fs";
-import { basename } from "node:path";
 import { HoldfastError, type SandboxId } from "@holdfast/protocol";
 import type { SandboxCgroup } from "../cgroups/index.js";
 import type { SandboxSpec } from "../engine.js";
@@ -11,7 +10,7 @@ import { claimUidRange, type UidRange } from "../host/uid-ranges.js";
 import { prepareHostImage, prepareSkeleton } from "../images/host-image.js";
 import type { PreparedImage } from "../images/image.js";
 import { prepareRootfsImage } from "../images/rootfs-image.js";
-import { diskPathOf, dismantle } from "./dismantle.js";
+import { diskPathOf, dismantle, type Monitor } from "./dismantle.js";
 import type { HostParts } from "./host-parts.js";
 import { type LaunchPlan, launchArguments } from "./launch-plan.js";
 import type { SandboxRecord } from "./records.js";
@@ -23,9 +22,18 @@ const MAX_LOG_CHARACTERS = 2000;
 
 /** Steps of the launcher that fail because the host does not offer what they need, and what to do about it. */
 const HOST_REMEDIES: ReadonlyArray<readonly [step: RegExp, hint: string]> = [
-  [/^user namespace/, "User namespaces must be allowed: sysctl user.max_user_namespaces=10000 (and kernel.unprivileged_userns_clone=1 where it exists)."],
-  [/^join cgroup/, "The cgroup file system must be mounted writable; run as root on the host, or with a delegated cgroup."],
-  [/^map ids of/, "The file system of that directory cannot be mounted with mapped ids. Linux 5.12 or later with ext4, xfs or btrfs can; overlayfs (inside a container) cannot."],
+  [
+    /^user namespace/,
+    "User namespaces must be allowed: sysctl user.max_user_namespaces=10000 (and kernel.unprivileged_userns_clone=1 where it exists).",
+  ],
+  [
+    /^join cgroup/,
+    "The cgroup file system must be mounted writable; run as root on the host, or with a delegated cgroup.",
+  ],
+  [
+    /^map ids of/,
+    "The file system of that directory cannot be mounted with mapped ids. Linux 5.12 or later with ext4, xfs or btrfs can; overlayfs (inside a container) cannot.",
+  ],
   [/^overlay/, "Overlay mounts with mapped ids need Linux 5.19 or later."],
   [/^exec/, "Install bubblewrap: apt-get install bubblewrap."],
 ];
@@ -40,13 +48,6 @@ export function prepareImage(host: HostParts, spec: Pick<SandboxSpec, "image">):
   }
 }
 
-interface Launched {
-  readonly diskId: number;
-  /** Settles when the launcher's process, which becomes bubblewrap, has ended. */
-  readonly exited: Promise<string>;
-  kill(): void;
-}
-
 function readLog(path: string): string {
   try {
     return readFileSync(path, "utf8").slice(-MAX_LOG_CHARACTERS).trim();
@@ -59,13 +60,22 @@ function launchError(status: string, logPath: string): HoldfastError {
   const failure = /^failed (.*)$/m.exec(status)?.[1];
   const why = failure ?? (readLog(logPath) || "it gave no reason");
   const remedy = HOST_REMEDIES.find(([step]) => step.test(why))?.[1];
-  return new HoldfastError(remedy === undefined ? "engine_fault" : "host_unsupported", `the sandbox could not be started: ${why}`, {
-    hint: remedy ?? "Run `holdfast doctor` to see what this host can do.",
-  });
+  return new HoldfastError(
+    remedy === undefined ? "engine_fault" : "host_unsupported",
+    `the sandbox could not be started: ${why}`,
+    {
+      hint: remedy ?? "Run `holdfast doctor` to see what this host can do.",
+    },
+  );
 }
 
 /** Resolves when the launcher has become bubblewrap: its status pipe then closes without a word of failure. */
-function launch(host: HostParts, plan: LaunchPlan, logPath: string, onSpawned: (launched: Omit<Launched, "diskId">) => void): Promise<number> {
+function launch(
+  host: HostParts,
+  plan: LaunchPlan,
+  logPath: string,
+  onSpawned: (monitor: Monitor) => void,
+): Promise<number> {
   const log = openSync(logPath, "a", 0o600);
   return new Promise((resolve, reject) => {
     const child = spawn(host.launcher.path, launchArguments(plan), {
@@ -81,7 +91,7 @@ function launch(host: HostParts, plan: LaunchPlan, logPath: string, onSpawned: (
       child.once("exit", (code, signal) => settle(signal === null ? `exit status ${code}` : `signal ${signal}`));
       child.once("error", (error) => settle(error.message));
     });
-    onSpawned({ exited, kill: () => void child.kill("SIGKILL") });
+    if (child.pid !== undefined) onSpawned({ pid: child.pid, exited });
     child.once("error", (error) => reject(HoldfastError.from(error)));
     let status = "";
     const pipe = child.stdio[3] as NodeJS.ReadableStream | null;
@@ -110,13 +120,7 @@ export async function createSandbox(
   host.records.claim(id, host.us);
   let uids: UidRange | undefined;
   let cgroup: SandboxCgroup | undefined;
-  let launched: Omit<Launched, "diskId"> | undefined;
-  const abort = new AbortController();
-  const onAbort = () => {
-    abort.abort();
-    launched?.kill();
-  };
-  options.signal?.addEventListener("abort", onAbort, { once: true });
+  let monitor: Monitor | undefined;
   try {
     uids = claimUidRange(host.records.pathOf(id));
     cgroup = host.cgroups.create(id, { limits: spec.limits, uid: uids.base, gid: uids.base });
@@ -149,45 +153,66 @@ export async function createSandbox(
       orphanMs: spec.whenOwnerDies === "end" ? ORPHAN_MS : 0,
     };
     const logPath = host.records.pathOf(id, "launch.log");
-    const diskId = await launch(host, plan, logPath, (started) => {
-      launched = started;
-    });
-    options.signal?.throwIfAborted();
-    const connection = await connectToGuest(socketPath, logPath, launched, abort.signal);
+    const diskId = await orAborted(
+      launch(host, plan, logPath, (spawned) => {
+        monitor = spawned;
+      }),
+      options.signal,
+    );
+    const connection = await connectToGuest(socketPath, logPath, monitor, options.signal);
     record = { ...record, phase: "running", disk: { path: diskPath, quotaId: diskId === 0 ? undefined : diskId } };
     host.records.write(record);
-    const sandbox = new BubblewrapSandbox(host, { record, cgroup, connection, uidBase: uids.base });
-    void launched?.exited.then((status) => sandbox.onProcessExit(status));
-    return sandbox;
+    return new BubblewrapSandbox(host, {
+      record,
+      cgroup,
+      connection,
+      uidBase: uids.base,
+      ...(monitor === undefined ? {} : { monitor }),
+    });
   } catch (error) {
-    launched?.kill();
-    await launched?.exited;
-    await dismantle(host, id, { cgroup, uidSlot: uids?.slot, diskPath });
-    throw options.signal?.aborted ? new HoldfastError("canceled", "the creation of the sandbox was canceled", { cause: error }) : error;
-  } finally {
-    options.signal?.removeEventListener("abort", onAbort);
+    await dismantle(host, id, { cgroup, monitor, uidSlot: uids?.slot, diskPath });
+    throw options.signal?.aborted
+      ? new HoldfastError("canceled", "the creation of the sandbox was canceled", { cause: error })
+      : error;
   }
+}
+
+/** Gives up waiting when the caller does; what was begun is taken apart by whoever catches it. */
+function orAborted<T>(work: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
+  if (signal === undefined) return work;
+  return new Promise((resolve, reject) => {
+    const onAbort = () => reject(new HoldfastError("canceled", "the operation was canceled"));
+    if (signal.aborted) onAbort();
+    signal.addEventListener("abort", onAbort, { once: true });
+    work.then(resolve, reject).finally(() => signal.removeEventListener("abort", onAbort));
+  });
 }
 
 /** A guest that dies before it says hello leaves its last words in the log; they are worth more than "connection closed". */
 async function connectToGuest(
   socketPath: string,
   logPath: string,
-  launched: Omit<Launched, "diskId"> | undefined,
-  signal: AbortSignal,
+  monitor: Monitor | undefined,
+  signal: AbortSignal | undefined,
 ): Promise<GuestConnection> {
   const gone = new AbortController();
   let exitStatus: string | undefined;
-  void launched?.exited.then((status) => {
+  void monitor?.exited.then((status) => {
     exitStatus = status;
     gone.abort();
   });
   try {
-    return await GuestConnection.open(socketPath, { signal: AbortSignal.any([signal, gone.signal]) });
+    return await GuestConnection.open(socketPath, {
+      signal: signal === undefined ? gone.signal : AbortSignal.any([signal, gone.signal]),
+    });
   } catch (error) {
     const log = readLog(logPath);
     if (log === "" && exitStatus === undefined) throw error;
-    const ended = exitStatus === undefined ? "" : ` (${basename("bwrap")} ended: ${exitStatus})`;
-    throw new HoldfastError("guest_fault", `the guest did not come up${ended}: ${log || HoldfastError.from(error).message}`, { cause: error });
+    const ended = exitStatus === undefined ? "" : ` (bubblewrap ended: ${exitStatus})`;
+    throw new HoldfastError(
+      "guest_fault",
+      `the guest did not come up${ended}: ${log || HoldfastError.from(error).message}`,
+      { cause: error },
+    );
   }
 }

@@ -3,33 +3,93 @@
  * the middle of this very function. Every step may find its work done already. The record goes last: as long as it is
  * there, a sweep comes back.
  */
+import { setTimeout as sleep } from "node:timers/promises";
 import { HoldfastError, type SandboxId } from "@holdfast/protocol";
 import type { SandboxCgroup } from "../cgroups/index.js";
 import { listUidClaims, releaseUidRange } from "../host/uid-ranges.js";
 import type { HostParts } from "./host-parts.js";
 
 const KILL_DEADLINE_MS = 10_000;
+/** How long a monitor may take to reap the guest and to end; it does nothing else. */
+const MONITOR_DEADLINE_MS = 2000;
+const MONITOR_LOOK_MS = 100;
+
+/** The process on the host that started the guest: first the launcher, then the bubblewrap it became. Our child. */
+export interface Monitor {
+  readonly pid: number;
+  readonly exited: Promise<string>;
+}
+
+/**
+ * Ends the guest, and with it its PID namespace, but lets the monitor live to reap it. Were both killed at once, the
+ * guest would become a zombie of whatever is PID 1 here, which in a container is a program that reaps nothing.
+ */
+async function endUnderMonitor(cgroup: SandboxCgroup, monitor: Monitor): Promise<void> {
+  const deadline = Date.now() + MONITOR_DEADLINE_MS;
+  let hasExited = false;
+  const exited = monitor.exited.then(() => {
+    hasExited = true;
+  });
+  while (!hasExited && Date.now() < deadline) {
+    if (cgroup.isFrozen()) await cgroup.thaw();
+    if (killAllBut(cgroup, monitor.pid) === 0) {
+      // It is alone, but might be about to fork: it may only be killed while it cannot.
+      await cgroup.freeze({ deadlineMs: MONITOR_LOOK_MS }).catch(() => {});
+      if (killAllBut(cgroup, monitor.pid) === 0) killQuietly(monitor.pid);
+      await cgroup.thaw();
+    }
+    await Promise.race([exited, sleep(MONITOR_LOOK_MS)]);
+  }
+}
+
+function killAllBut(cgroup: SandboxCgroup, spared: number): number {
+  const others = cgroup.guestProcesses().filter((pid) => pid !== spared);
+  for (const pid of others) killQuietly(pid);
+  return others.length;
+}
+
+function killQuietly(pid: number): void {
+  try {
+    process.kill(pid, "SIGKILL");
+  } catch {
+    // It was quicker.
+  }
+}
 
 /** Kills by cgroup and waits until it is empty. Throws if something cannot be killed (it hangs in the kernel). */
-export async function killSandboxProcesses(cgroup: SandboxCgroup): Promise<void> {
+export async function killSandboxProcesses(cgroup: SandboxCgroup, monitor?: Monitor): Promise<void> {
+  if (cgroup.isEmpty()) return;
+  if (monitor !== undefined) await endUnderMonitor(cgroup, monitor);
   const { survivors } = await cgroup.kill({ deadlineMs: KILL_DEADLINE_MS });
   if (survivors.length > 0) {
-    throw new HoldfastError("engine_fault", `processes of sandbox ${cgroup.id} outlived SIGKILL for ${KILL_DEADLINE_MS} ms: ${survivors.join(", ")}`, {
-      hint: "They hang in the kernel, usually on a disk that does not answer. The next sweep tries again.",
-      details: { survivors },
-    });
+    throw new HoldfastError(
+      "engine_fault",
+      `processes of sandbox ${cgroup.id} outlived SIGKILL for ${KILL_DEADLINE_MS} ms: ${survivors.join(", ")}`,
+      {
+        hint: "They hang in the kernel, usually on a disk that does not answer. The next sweep tries again.",
+        details: { survivors },
+      },
+    );
   }
 }
 
 export async function dismantle(
   host: HostParts,
   id: SandboxId,
-  known: { readonly cgroup?: SandboxCgroup | undefined; readonly uidSlot?: number | undefined; readonly diskPath?: string | undefined } = {},
+  known: {
+    readonly cgroup?: SandboxCgroup | undefined;
+    readonly monitor?: Monitor | undefined;
+    readonly uidSlot?: number | undefined;
+    readonly diskPath?: string | undefined;
+  } = {},
 ): Promise<void> {
   const record = host.records.read(id);
-  const cgroup = known.cgroup ?? (record === undefined ? undefined : host.cgroups.openAt(record.cgroupPaths as Record<string, string>)) ?? host.cgroups.open(id);
+  const cgroup =
+    known.cgroup ??
+    (record === undefined ? undefined : host.cgroups.openAt(record.cgroupPaths as Record<string, string>)) ??
+    host.cgroups.open(id);
   if (cgroup !== undefined) {
-    await killSandboxProcesses(cgroup);
+    await killSandboxProcesses(cgroup, known.monitor);
     cgroup.remove();
   }
   await host.pool.remove(known.diskPath ?? record?.disk.path ?? diskPathOf(host, id));

@@ -81,14 +81,19 @@ export class BubblewrapEngine implements Engine {
   static async open(options: BubblewrapEngineOptions = {}): Promise<BubblewrapEngine> {
     if (process.platform !== "linux") throw new HoldfastError("host_unsupported", "Holdfast runs on Linux only");
     if (process.getuid?.() !== 0) {
-      throw new HoldfastError("host_unsupported", "Holdfast needs root on the host: it makes cgroups, mounts and user namespaces", {
-        hint: "Run it with sudo. Nothing inside a sandbox is root outside.",
-      });
+      throw new HoldfastError(
+        "host_unsupported",
+        "Holdfast needs root on the host: it makes cgroups, mounts and user namespaces",
+        {
+          hint: "Run it with sudo. Nothing inside a sandbox is root outside.",
+        },
+      );
     }
     const stateDirectory = options.stateDirectory ?? process.env.HOLDFAST_STATE_DIR ?? DEFAULT_STATE_DIRECTORY;
     if (!isAbsolute(stateDirectory)) throw invalidArgument("stateDirectory", stateDirectory, "an absolute path");
     const poolKind = options.pool ?? process.env.HOLDFAST_POOL ?? "btrfs";
-    if (!(POOL_KINDS as readonly string[]).includes(poolKind)) throw invalidArgument("pool", poolKind, `one of ${POOL_KINDS.join(", ")}`);
+    if (!(POOL_KINDS as readonly string[]).includes(poolKind))
+      throw invalidArgument("pool", poolKind, `one of ${POOL_KINDS.join(", ")}`);
     const bwrapPath = findProgram("bwrap");
     if (bwrapPath === undefined) {
       throw new HoldfastError("host_unsupported", "bubblewrap (bwrap) is not installed, and nothing runs without it", {
@@ -216,7 +221,10 @@ export class BubblewrapEngine implements Engine {
       log.info({ sandbox: id }, "adopted a sandbox");
       return new BubblewrapSandbox(this.#host, { record, cgroup, connection, uidBase: uid?.base ?? 0, nextCommandId });
     } catch (error) {
-      log.warn({ sandbox: id, error: HoldfastError.from(error).message }, "a sandbox could not be adopted; sweeping it away");
+      log.warn(
+        { sandbox: id, error: HoldfastError.from(error).message },
+        "a sandbox could not be adopted; sweeping it away",
+      );
       await dismantle(this.#host, id, { cgroup });
       return undefined;
     }

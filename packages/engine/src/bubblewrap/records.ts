@@ -51,10 +51,14 @@ export class SandboxRecords {
   socketPath(id: SandboxId): string {
     const path = this.pathOf(id, "guest.sock");
     if (Buffer.byteLength(path) > MAX_SOCKET_PATH_BYTES) {
-      throw new HoldfastError("invalid_argument", `the state directory's path is too long for a unix socket below it (${path})`, {
-        hint: `Choose a state directory whose path is at least ${Buffer.byteLength(path) - MAX_SOCKET_PATH_BYTES} bytes shorter.`,
-        details: { field: "stateDirectory" },
-      });
+      throw new HoldfastError(
+        "invalid_argument",
+        `the state directory's path is too long for a unix socket below it (${path})`,
+        {
+          hint: `Choose a state directory whose path is at least ${Buffer.byteLength(path) - MAX_SOCKET_PATH_BYTES} bytes shorter.`,
+          details: { field: "stateDirectory" },
+        },
+      );
     }
     return path;
   }
@@ -108,7 +112,9 @@ export class SandboxRecords {
     }
     return names.flatMap((name) => {
       const match = /^owner\.(\d+)\.(\d+)$/.exec(name);
-      return match?.[1] !== undefined && match[2] !== undefined ? [{ pid: Number(match[1]), startTicks: match[2] }] : [];
+      return match?.[1] !== undefined && match[2] !== undefined
+        ? [{ pid: Number(match[1]), startTicks: match[2] }]
+        : [];
     });
   }
 

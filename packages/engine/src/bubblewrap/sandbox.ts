@@ -30,12 +30,12 @@ import type {
 import type { GuestConnection } from "../guest/connection.js";
 import { type DialTarget, dialGuest } from "../guest/dial.js";
 import { GuestFiles } from "../guest/files.js";
+import { DiskGauge } from "../storage/disk-gauge.js";
 import { type CommandContext, RunningCommand } from "./command.js";
-import { dismantle, killSandboxProcesses } from "./dismantle.js";
+import { dismantle, killSandboxProcesses, type Monitor } from "./dismantle.js";
 import type { HostParts } from "./host-parts.js";
 import type { SandboxRecord } from "./records.js";
 
-const DISK_WATCH_MS = 1000;
 /** setTimeout's own limit. Longer lives are measured in stages. */
 const MAX_TIMER_MS = 2 ** 31 - 1;
 const MAX_COMMANDS_LISTED = 4096;
@@ -51,15 +51,15 @@ export class BubblewrapSandbox implements Sandbox {
   readonly #cgroup: SandboxCgroup;
   readonly #connection: GuestConnection;
   readonly #uidBase: number;
+  readonly #monitor: Monitor | undefined;
+  readonly #diskGauge: DiskGauge;
   #record: SandboxRecord;
   #nextCommandId: number;
-  #runningCommands = 0;
   #frozen = false;
   #cause: SandboxCause | undefined;
   #ending: Promise<SandboxEnding> | undefined;
   #settleEnded!: (ending: SandboxEnding) => void;
   #wallTimer: NodeJS.Timeout | undefined;
-  #diskTimer: NodeJS.Timeout | undefined;
 
   constructor(
     host: HostParts,
@@ -68,6 +68,8 @@ export class BubblewrapSandbox implements Sandbox {
       readonly cgroup: SandboxCgroup;
       readonly connection: GuestConnection;
       readonly uidBase: number;
+      /** Absent for an adopted sandbox: its monitor is not our child. */
+      readonly monitor?: Monitor;
       readonly nextCommandId?: number;
     },
   ) {
@@ -76,7 +78,14 @@ export class BubblewrapSandbox implements Sandbox {
     this.#cgroup = parts.cgroup;
     this.#connection = parts.connection;
     this.#uidBase = parts.uidBase;
+    this.#monitor = parts.monitor;
     this.#nextCommandId = parts.nextCommandId ?? 1;
+    this.#diskGauge = new DiskGauge(
+      host.pool,
+      parts.record.disk,
+      () => this.limits.diskBytes,
+      (used) => this.#onDiskLook(used),
+    );
     this.id = parts.record.id;
     this.spec = parts.record.spec;
     this.createdAt = new Date(parts.record.createdAt);
@@ -86,6 +95,7 @@ export class BubblewrapSandbox implements Sandbox {
       this.#settleEnded = resolve;
     });
     void parts.connection.closed.then((reason) => this.#onConnectionClosed(reason));
+    void parts.monitor?.exited.then((status) => this.#end({ kind: "guest_exited", status }));
     this.#armWallTimer();
   }
 
@@ -102,7 +112,6 @@ export class BubblewrapSandbox implements Sandbox {
     options.signal?.throwIfAborted();
     this.#usableConnection();
     const command = await RunningCommand.start(this.#commandContext(), this.#nextCommandId++, spec, this.spec.env);
-    this.#follow(command);
     if (options.signal !== undefined) {
       const onAbort = () => void command.cancel("the caller's signal");
       if (options.signal.aborted) onAbort();
@@ -112,11 +121,12 @@ export class BubblewrapSandbox implements Sandbox {
     return command;
   }
 
-  async attach(commandId: number, options: { from?: OutputOffsets; whenReaderIsSlow?: "block" | "drop" } = {}): Promise<Command> {
+  async attach(
+    commandId: number,
+    options: { from?: OutputOffsets; whenReaderIsSlow?: "block" | "drop" } = {},
+  ): Promise<Command> {
     this.#usableConnection();
-    const command = await RunningCommand.attach(this.#commandContext(), commandId, options);
-    this.#follow(command);
-    return command;
+    return RunningCommand.attach(this.#commandContext(), commandId, options);
   }
 
   commands(): Promise<CommandSummary[]> {
@@ -175,13 +185,8 @@ export class BubblewrapSandbox implements Sandbox {
   release(): void {
     this.#ending ??= new Promise(() => {});
     clearTimeout(this.#wallTimer);
-    clearInterval(this.#diskTimer);
+    this.#diskGauge.stop();
     this.#connection.close();
-  }
-
-  /** The launcher's process has ended, so the sandbox has: called by whoever spawned it. */
-  onProcessExit(status: string): void {
-    void this.#end({ kind: "guest_exited", status });
   }
 
   #commandContext(): CommandContext {
@@ -192,39 +197,15 @@ export class BubblewrapSandbox implements Sandbox {
       uidBase: this.#uidBase,
       endingsDirectory: this.spec.whenOwnerDies === "keep" ? this.#host.records.pathOf(this.id, "endings") : undefined,
       limits: () => this.limits,
-      diskUsedBytes: () => this.#host.pool.usedBytes(this.#record.disk).catch(() => null),
+      diskGauge: this.#diskGauge,
       lostCause: (reason) => this.#commandCauseOfOurEnd(reason),
     };
   }
 
-  #follow(command: Command): void {
-    this.#runningCommands += 1;
-    this.#watchDisk();
-    void command.ended.then(() => {
-      this.#runningCommands -= 1;
-      if (this.#runningCommands === 0) {
-        clearInterval(this.#diskTimer);
-        this.#diskTimer = undefined;
-      }
-    });
-  }
-
-  /** Only for pools that cannot refuse a write: look, and end a sandbox that is over its limit. */
-  #watchDisk(): void {
-    if (this.#host.pool.enforcesLimits || this.#diskTimer !== undefined) return;
-    this.#diskTimer = setInterval(() => {
-      void this.#host.pool.usedBytes(this.#record.disk).then(
-        (used) => {
-          if (used !== null && used > this.limits.diskBytes) {
-            void this.#end({ kind: "out_of_disk", limitBytes: this.limits.diskBytes, usedBytes: used });
-          }
-        },
-        () => {
-          // The disk is being removed under us: the sandbox has ended.
-        },
-      );
-    }, DISK_WATCH_MS);
-    this.#diskTimer.unref();
+  /** Only a pool that cannot refuse a write needs this: a sandbox that is over its limit is ended. */
+  #onDiskLook(usedBytes: number): void {
+    if (this.#host.pool.enforcesLimits || usedBytes <= this.limits.diskBytes) return;
+    void this.#end({ kind: "out_of_disk", limitBytes: this.limits.diskBytes, usedBytes });
   }
 
   #armWallTimer(): void {
@@ -251,7 +232,9 @@ export class BubblewrapSandbox implements Sandbox {
 
   #endedError(): HoldfastError {
     const how = this.#cause === undefined ? "has ended" : describeSandboxCause(this.#cause);
-    return new HoldfastError("sandbox_ended", `sandbox ${this.id} has ended. ${how}`, { details: { cause: this.#cause } });
+    return new HoldfastError("sandbox_ended", `sandbox ${this.id} has ended. ${how}`, {
+      details: { cause: this.#cause },
+    });
   }
 
   #onConnectionClosed(reason: HoldfastError): void {
@@ -275,16 +258,22 @@ export class BubblewrapSandbox implements Sandbox {
 
   async #finish(): Promise<SandboxEnding> {
     clearTimeout(this.#wallTimer);
-    clearInterval(this.#diskTimer);
+    this.#diskGauge.stop();
     try {
-      await killSandboxProcesses(this.#cgroup);
+      await killSandboxProcesses(this.#cgroup, this.#monitor);
     } catch (error) {
-      this.#host.log.warn({ sandbox: this.id, error: HoldfastError.from(error).message }, "a sandbox could not be killed");
+      this.#host.log.warn(
+        { sandbox: this.id, error: HoldfastError.from(error).message },
+        "a sandbox could not be killed",
+      );
     }
     this.#connection.close(new HoldfastError("sandbox_ended", `sandbox ${this.id} has ended`));
     const counters = this.#cgroup.readSandbox();
     const own = this.#cause ?? { kind: "lost", why: "no cause was recorded" };
-    const cause = own.kind === "guest_exited" && counters.guestOomKills > 0 ? this.#guestOutOfMemory(counters.memoryPeakBytes ?? null) : own;
+    const cause =
+      own.kind === "guest_exited" && counters.guestOomKills > 0
+        ? this.#guestOutOfMemory(counters.memoryPeakBytes ?? null)
+        : own;
     this.#cause = cause;
     const ending: SandboxEnding = {
       sandboxId: this.id,
@@ -298,16 +287,30 @@ export class BubblewrapSandbox implements Sandbox {
       message: describeSandboxCause(cause),
     };
     try {
-      await dismantle(this.#host, this.id, { cgroup: this.#cgroup, uidSlot: this.#record.uidSlot, diskPath: this.#record.disk.path });
+      await dismantle(this.#host, this.id, {
+        cgroup: this.#cgroup,
+        uidSlot: this.#record.uidSlot,
+        diskPath: this.#record.disk.path,
+      });
     } catch (error) {
       // The record stays, so the next sweep finds what is left.
-      this.#host.log.warn({ sandbox: this.id, error: HoldfastError.from(error).message }, "a sandbox could not be removed whole");
+      this.#host.log.warn(
+        { sandbox: this.id, error: HoldfastError.from(error).message },
+        "a sandbox could not be removed whole",
+      );
     }
     return ending;
   }
 
   #guestOutOfMemory(peakBytes: number | null): OutOfMemory {
-    return { kind: "out_of_memory", scope: "sandbox", limitBytes: this.limits.memoryBytes, peakBytes, kills: 1, victims: [] };
+    return {
+      kind: "out_of_memory",
+      scope: "sandbox",
+      limitBytes: this.limits.memoryBytes,
+      peakBytes,
+      kills: 1,
+      victims: [],
+    };
   }
 
   async #commandCauseOfOurEnd(reason: HoldfastError): Promise<CommandCause> {

@@ -60,8 +60,12 @@ function ownDirectory(mount: CgroupMount, own: readonly ProcCgroupLine[]): strin
   return line === undefined ? undefined : cgroupPathUnderMount(mount, line.path);
 }
 
-function hasFiniteLimit(directory: string): boolean {
-  const limits = ["memory.limit_in_bytes", "memory.max", "pids.max"];
+/**
+ * On v2 a limit on processes does not count as one that surrounds us: systemd puts one on every login and every service,
+ * whether or not anybody asked for it, and below it nothing could be limited at all.
+ */
+function hasFiniteLimit(directory: string, version: 1 | 2): boolean {
+  const limits = version === 2 ? ["memory.max"] : ["memory.limit_in_bytes", "pids.max"];
   if (limits.some((name) => readNumber(`${directory}/${name}`) !== undefined)) return true;
   if ((readNumber(`${directory}/cpu.cfs_quota_us`) ?? 0) > 0) return true;
   return parseCpuMax(readKernelFile(`${directory}/cpu.max`) ?? "") !== undefined;
@@ -72,9 +76,9 @@ function parentOf(directory: string): string {
 }
 
 /** The nearest directory from `directory` up to `top` that has a limit. */
-function findLimited(directory: string, top: string): string | undefined {
+function findLimited(directory: string, top: string, version: 1 | 2): string | undefined {
   for (let at = directory; at.length >= top.length; at = parentOf(at)) {
-    if (hasFiniteLimit(at)) return at;
+    if (hasFiniteLimit(at, version)) return at;
     if (at === top) break;
   }
   return undefined;
@@ -92,7 +96,7 @@ export function chooseParent(
   const root = mount.mountPoint;
   if (configured !== undefined) return { parent: [root, ...configured].join("/"), firstOurs: root };
   const ownDir = ownDirectory(mount, own) ?? root;
-  const limited = findLimited(ownDir, root);
+  const limited = findLimited(ownDir, root, mount.version);
   if (limited === undefined) return { parent: root, firstOurs: root };
   const above = parentOf(ownDir);
   // On v2 a cgroup that holds processes, such as ours, cannot have limited children. systemd puts a service into a

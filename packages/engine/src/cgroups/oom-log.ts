@@ -23,10 +23,11 @@ export interface OomVictim {
 
 export interface OomLog {
   /**
-   * Victims since the log was opened, in a cgroup (as SandboxCgroup.oomLogPath) or any below it, or with a uid of the
-   * sandbox's 65,536. Undefined is "not known": the kernel's log cannot be read here.
+   * Victims in a cgroup (as SandboxCgroup.oomLogPath) or any below it. Ids are never used twice, so old records do no
+   * harm there. `uids` finds those whose cgroup the kernel left out of its log, by the sandbox's 65,536 uids, which others
+   * had before: only since a time on the kernel's clock. Undefined is "not known": the log cannot be read here.
    */
-  victimsOf(cgroupPath: string, options?: { readonly uidBase?: number }): OomVictim[] | undefined;
+  victimsOf(cgroupPath: string, uids?: { readonly base: number; readonly sinceUsec: number }): OomVictim[] | undefined;
   close(): void;
 }
 
@@ -42,45 +43,42 @@ export function createOomLog(path = "/dev/kmsg"): OomLog {
 }
 
 class KernelOomLog implements OomLog {
-  #fd: number | undefined;
+  readonly #path: string;
+  #fd: number | "not opened" | "not readable" = "not opened";
   readonly #buffer = Buffer.allocUnsafe(16 * 1024);
   #victims: Entry[] = [];
   /** The cgroup comes in a line of its own, just before the one with the sizes. */
   readonly #cgroupByPid = new Map<number, string>();
 
   constructor(path: string) {
-    try {
-      this.#fd = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK);
-      // A new descriptor begins at the oldest record, and Node cannot seek: read on to the end (about 6 us each).
-      this.#readRecords(() => {});
-    } catch {
-      // Not readable, for want of privilege or of a kernel log: victimsOf says "not known".
-      this.close();
-    }
+    this.#path = path;
   }
 
-  victimsOf(cgroupPath: string, options: { readonly uidBase?: number } = {}): OomVictim[] | undefined {
-    if (this.#fd === undefined) return undefined;
+  victimsOf(cgroupPath: string, uids?: { readonly base: number; readonly sinceUsec: number }): OomVictim[] | undefined {
     try {
-      this.#readRecords((record, timeUsec) => this.#take(record, timeUsec));
+      // Opened when the first kill is to be explained: reading all old records takes longer than starting a sandbox.
+      if (this.#fd === "not opened") this.#fd = openSync(this.#path, constants.O_RDONLY | constants.O_NONBLOCK);
+      if (this.#fd === "not readable") return undefined;
+      this.#readRecords(this.#fd, (record, timeUsec) => this.#take(record, timeUsec));
     } catch {
+      // For want of privilege or of a kernel log.
       this.close();
+      this.#fd = "not readable";
       return undefined;
     }
-    const { uidBase } = options;
     return this.#victims
-      .filter(({ taskMemcg, uid }) => isWithin(cgroupPath, taskMemcg) || hasSandboxUid(uidBase, uid))
+      .filter((entry) => isWithin(cgroupPath, entry.taskMemcg) || (uids !== undefined && hasSandboxUid(uids, entry)))
       .map(({ uid: _, ...victim }) => victim);
   }
 
   close(): void {
-    if (this.#fd !== undefined) closeSync(this.#fd);
-    this.#fd = undefined;
+    if (typeof this.#fd === "number") closeSync(this.#fd);
+    this.#fd = "not readable";
   }
 
-  #readRecords(take: (record: OomRecord, timeUsec: number) => void): void {
+  #readRecords(fd: number, take: (record: OomRecord, timeUsec: number) => void): void {
     for (;;) {
-      const text = this.#readOne();
+      const text = this.#readOne(fd);
       if (text === undefined) return;
       const record = parseKernelRecord(text);
       const oom = record === undefined ? undefined : parseOomMessage(record.message);
@@ -89,10 +87,9 @@ class KernelOomLog implements OomLog {
   }
 
   /** Undefined at the end; empty for what could not be read but does not end the log. */
-  #readOne(): string | undefined {
-    if (this.#fd === undefined) return undefined;
+  #readOne(fd: number): string | undefined {
     try {
-      return this.#buffer.toString("latin1", 0, readSync(this.#fd, this.#buffer, 0, this.#buffer.length, null));
+      return this.#buffer.toString("latin1", 0, readSync(fd, this.#buffer, 0, this.#buffer.length, null));
     } catch (reason) {
       switch (errnoOf(reason)) {
         case "EAGAIN":
@@ -123,6 +120,13 @@ function isWithin(cgroupPath: string, taskMemcg: string | undefined): boolean {
   return taskMemcg === cgroupPath || taskMemcg?.startsWith(`${cgroupPath}/`) === true;
 }
 
-function hasSandboxUid(uidBase: number | undefined, uid: number | undefined): boolean {
-  return uidBase !== undefined && uid !== undefined && uid >= uidBase && uid < uidBase + UIDS_PER_SANDBOX;
+function hasSandboxUid(uids: { readonly base: number; readonly sinceUsec: number }, entry: Entry): boolean {
+  const { uid, timeUsec, taskMemcg } = entry;
+  return (
+    taskMemcg === undefined &&
+    timeUsec >= uids.sinceUsec &&
+    uid !== undefined &&
+    uid >= uids.base &&
+    uid < uids.base + UIDS_PER_SANDBOX
+  );
 }

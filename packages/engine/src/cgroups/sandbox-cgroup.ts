@@ -180,6 +180,10 @@ export class KernelSandboxCgroup implements SandboxCgroup {
     return livingPids(holding.map((hierarchy) => this.#commandDir(hierarchy, n)));
   }
 
+  guestProcesses(): number[] {
+    return livingPids(this.#directories.map((directory) => `${directory}/guest`));
+  }
+
   async freeze(options: { readonly deadlineMs?: number } = {}): Promise<void> {
     const freezer = this.#freezer;
     if (freezer === undefined) {

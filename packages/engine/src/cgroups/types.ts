@@ -107,6 +107,8 @@ export interface SandboxCgroup {
   /** Host pids anywhere in the sandbox, in any hierarchy. */
   processes(): number[];
   commandProcesses(n: number): number[];
+  /** Those outside every command: the guest and what started it. */
+  guestProcesses(): number[];
   /** Resolves when every process stands still; thaws and throws when that takes longer than the deadline. */
   freeze(options?: { readonly deadlineMs?: number }): Promise<void>;
   thaw(): Promise<void>;

@@ -8,8 +8,8 @@ import {
   EXIT_KIND,
   FIELD,
   type FieldList,
-  Fields,
-  FRAME,
+  type Fields,
+  type FRAME,
   HoldfastError,
   NOTE,
   ProtocolError,
@@ -116,7 +116,8 @@ export class CommandStream {
     switch (note.number(FIELD.NOTE_KIND)) {
       case NOTE.STARTED: {
         const pid = note.number(FIELD.PID);
-        if (pid === undefined || pid < 2 || pid > 0x7fffffff) throw new ProtocolError("the guest reported a pid that cannot be");
+        if (pid === undefined || pid < 2 || pid > 0x7fffffff)
+          throw new ProtocolError("the guest reported a pid that cannot be");
         this.#settleStarted.resolve(pid);
         return;
       }
@@ -127,7 +128,11 @@ export class CommandStream {
         const channel = note.number(FIELD.CHANNEL);
         const offset = note.number(FIELD.OFFSET);
         const length = note.number(FIELD.LENGTH);
-        if ((channel !== CHANNEL.out && channel !== CHANNEL.err) || offset !== this.#offsets[channel] || length === undefined) {
+        if (
+          (channel !== CHANNEL.out && channel !== CHANNEL.err) ||
+          offset !== this.#offsets[channel] ||
+          length === undefined
+        ) {
           throw new ProtocolError("the guest reported a gap that cannot be");
         }
         this.#offsets[channel] = offset + length;

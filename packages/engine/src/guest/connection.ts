@@ -13,8 +13,8 @@ import {
   FIELD,
   type FieldList,
   Fields,
-  type Frame,
   FRAME,
+  type Frame,
   FrameReader,
   HoldfastError,
   ProtocolError,
@@ -145,7 +145,10 @@ export class GuestConnection {
   }
 
   /** Connects and exchanges HELLO. */
-  static async open(path: string, options: { signal?: AbortSignal; timeoutMs?: number } = {}): Promise<GuestConnection> {
+  static async open(
+    path: string,
+    options: { signal?: AbortSignal; timeoutMs?: number } = {},
+  ): Promise<GuestConnection> {
     const socket = connect(path);
     const connection = new GuestConnection(socket);
     const timeoutMs = options.timeoutMs ?? HELLO_TIMEOUT_MS;
@@ -190,12 +193,7 @@ export class GuestConnection {
     });
   }
 
-  openStream(
-    type: number,
-    fields: FieldList,
-    handlers: StreamHandlers,
-    options: StreamOptions = {},
-  ): GuestStream {
+  openStream(type: number, fields: FieldList, handlers: StreamHandlers, options: StreamOptions = {}): GuestStream {
     const id = this.#takeStreamId();
     const stream = new GuestStream(this, id, handlers, options);
     if (this.#failure !== undefined) {

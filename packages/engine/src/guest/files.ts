@@ -3,9 +3,9 @@ import { Readable } from "node:stream";
 import {
   CHANNEL,
   FIELD,
-  type FieldList,
-  Fields,
   FILE_TYPE,
+  type FieldList,
+  type Fields,
   FRAME,
   HoldfastError,
   invalidArgument,
@@ -49,7 +49,8 @@ function attributesFromFields(fields: Fields): Record<string, Buffer> {
 export function entryFromFields(fields: Fields): FileEntry {
   const type = TYPE_NAMES[fields.number(FIELD.FILE_TYPE) ?? 0];
   const path = fields.text(FIELD.PATH);
-  if (type === undefined || path === undefined) throw new ProtocolError("the guest described a file without type or path");
+  if (type === undefined || path === undefined)
+    throw new ProtocolError("the guest described a file without type or path");
   const target = fields.text(FIELD.LINK_TARGET);
   const targetType = fields.number(FIELD.TARGET_TYPE);
   return {
@@ -91,7 +92,12 @@ export class GuestFiles implements SandboxFiles {
   }
 
   async stat(path: string, options: { user?: string } = {}): Promise<FileEntry> {
-    return entryFromFields(await this.#request(FRAME.STAT, [[FIELD.PATH, pathField(path)], [FIELD.USER, options.user]]));
+    return entryFromFields(
+      await this.#request(FRAME.STAT, [
+        [FIELD.PATH, pathField(path)],
+        [FIELD.USER, options.user],
+      ]),
+    );
   }
 
   list(path: string, options: { user?: string; depth?: number } = {}): AsyncIterable<FileEntry> {

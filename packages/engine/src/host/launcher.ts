@@ -31,6 +31,10 @@ export class Launcher {
     await runProgram(this.path, ["disk-limit", path, String(limitBytes)]);
   }
 
+  async settleDisk(path: string): Promise<void> {
+    await runProgram(this.path, ["disk-settle", path]);
+  }
+
   async enableQuotas(directory: string): Promise<void> {
     await runProgram(this.path, ["quota-enable", directory]);
   }

@@ -27,17 +27,25 @@ export function tryProgram(file: string, args: readonly string[]): Promise<Progr
     }
     child.on("error", (error: NodeJS.ErrnoException) => {
       reject(
-        new HoldfastError("host_unsupported", `cannot run ${file}: ${error.code === "ENOENT" ? "it is not installed" : error.message}`, {
-          cause: error,
-          hint: "Run `holdfast doctor` to see what this host lacks.",
-        }),
+        new HoldfastError(
+          "host_unsupported",
+          `cannot run ${file}: ${error.code === "ENOENT" ? "it is not installed" : error.message}`,
+          {
+            cause: error,
+            hint: "Run `holdfast doctor` to see what this host lacks.",
+          },
+        ),
       );
     });
     child.on("close", (code) => resolve({ code: code ?? 128, ...output }));
   });
 }
 
-export async function runProgram(file: string, args: readonly string[], code: ErrorCode = "engine_fault"): Promise<string> {
+export async function runProgram(
+  file: string,
+  args: readonly string[],
+  code: ErrorCode = "engine_fault",
+): Promise<string> {
   const result = await tryProgram(file, args);
   if (result.code !== 0) {
     const said = result.stderr.trim() || result.stdout.trim() || "it gave no reason";

@@ -96,14 +96,14 @@ const GENERATED: Readonly<Record<string, string>> = {
     '  PATH="/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"',
     "fi",
     "export PATH",
-    'if [ -n "${BASH_VERSION-}" ] && [ -n "${PS1-}" ]; then PS1="\\u@\\h:\\w\\\\$ "; fi',
+    'if [ "$BASH_VERSION" ] && [ "$PS1" ]; then PS1="\\u@\\h:\\w\\\\$ "; fi',
     "for script in /etc/profile.d/*.sh; do",
     '  [ -r "$script" ] && . "$script"',
     "done",
     "unset script",
     "",
   ].join("\n"),
-  "bash.bashrc": '[ -z "${PS1-}" ] && return\nPS1="\\u@\\h:\\w\\\\$ "\n',
+  "bash.bashrc": '[ -z "$PS1" ] && return\nPS1="\\u@\\h:\\w\\\\$ "\n',
 };
 
 const DIRECTORIES: ReadonlyArray<readonly [path: string, mode: number, uid: number]> = [
@@ -174,7 +174,8 @@ function skeletonStamp(sudoPath: string): string {
     const path = join("/etc", name);
     if (existsSync(path)) hash.update(`${name} ${statSync(path).mtimeMs} ${statSync(path).size}\n`);
   }
-  for (const name of TOP_LEVEL) hash.update(existsSync(`/${name}`) ? `${name} ${lstatSync(`/${name}`).isSymbolicLink()}\n` : "");
+  for (const name of TOP_LEVEL)
+    hash.update(existsSync(`/${name}`) ? `${name} ${lstatSync(`/${name}`).isSymbolicLink()}\n` : "");
   hash.update(`sudo ${statSync(sudoPath).mtimeMs} ${statSync(sudoPath).size}\n`);
   return hash.digest("hex").slice(0, 16);
 }
@@ -186,7 +187,8 @@ function buildSkeleton(directory: string, sudoPath: string): void {
     chmodSync(join(root, path), mode);
     chownSync(join(root, path), uid, uid);
   }
-  for (const name of COPIED_FILES) if (existsSync(join("/etc", name))) copyPlain(join("/etc", name), join(root, "etc", name));
+  for (const name of COPIED_FILES)
+    if (existsSync(join("/etc", name))) copyPlain(join("/etc", name), join(root, "etc", name));
   for (const name of copiedDirectories()) copyPlain(join("/etc", name), join(root, "etc", name));
   copyCertificates(join(root, "etc/ssl/certs"));
   for (const [name, text] of Object.entries(GENERATED)) {
@@ -206,7 +208,12 @@ function buildSkeleton(directory: string, sudoPath: string): void {
   buildSudo(join(directory, "usr"), sudoPath);
   // Above any other root file system lie only the places that every sandbox needs, and sudo.
   const above = join(directory, "above");
-  for (const [path, mode] of [["dev", 0o755], ["proc", 0o755], ["sys", 0o755], ["tmp", 0o1777]] as const) {
+  for (const [path, mode] of [
+    ["dev", 0o755],
+    ["proc", 0o755],
+    ["sys", 0o755],
+    ["tmp", 0o1777],
+  ] as const) {
     mkdirSync(join(above, path), { recursive: true });
     chmodSync(join(above, path), mode);
   }

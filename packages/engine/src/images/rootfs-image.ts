@@ -7,7 +7,9 @@ import type { PreparedImage } from "./image.js";
 export function prepareRootfsImage(path: string, skeleton: string): PreparedImage {
   if (!isAbsolute(path)) throw invalidArgument("image", path, "an absolute path of a root file system directory");
   if (!existsSync(path) || !statSync(path).isDirectory()) {
-    throw new HoldfastError("image_not_found", `no directory at ${path}`, { hint: "An image is `host` or a root file system directory." });
+    throw new HoldfastError("image_not_found", `no directory at ${path}`, {
+      hint: "An image is `host` or a root file system directory.",
+    });
   }
   // Everything needs at least a place for programs; an empty directory is more likely a mistake than an image.
   if (!["bin", "usr"].some((name) => existsSync(join(path, name)) || isLink(join(path, name)))) {

@@ -4,7 +4,16 @@
  * Several processes may use one pool. Each leaves a file named after itself in `users/`; under the pool's lock, whoever
  * closes last and sees no disk left unmounts it. A user that was killed is known by its start time and does not count.
  */
-import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statfsSync, truncateSync, writeFileSync } from "node:fs";
+import {
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statfsSync,
+  truncateSync,
+  writeFileSync,
+} from "node:fs";
 import { basename, dirname, join } from "node:path";
 import { formatBytes, HoldfastError } from "@holdfast/protocol";
 import { withHostLock } from "../host/host-lock.js";
@@ -12,6 +21,7 @@ import type { Launcher } from "../host/launcher.js";
 import { isAlive, ourIdentity } from "../host/processes.js";
 import { runProgram, tryProgram } from "../host/run-program.js";
 import type { Pool } from "./pool.js";
+import { removeSmallDisk } from "./remove-small-disk.js";
 
 const GIB = 1024 ** 3;
 /** btrfs needs about 110 MiB to exist at all. */
@@ -32,9 +42,13 @@ function defaultPoolBytes(directory: string): number {
   const free = info.bavail * info.bsize;
   const size = Math.min(LARGEST_DEFAULT_POOL_BYTES, Math.floor((free * 0.9) / GIB) * GIB);
   if (size < SMALLEST_POOL_BYTES) {
-    throw new HoldfastError("host_capacity", `a disk pool needs ${formatBytes(SMALLEST_POOL_BYTES)}, but ${directory} has ${formatBytes(free)} free`, {
-      hint: "Free some space, choose another state directory (--state-dir), or use the weaker pool by name: --pool dir.",
-    });
+    throw new HoldfastError(
+      "host_capacity",
+      `a disk pool needs ${formatBytes(SMALLEST_POOL_BYTES)}, but ${directory} has ${formatBytes(free)} free`,
+      {
+        hint: "Free some space, choose another state directory (--state-dir), or use the weaker pool by name: --pool dir.",
+      },
+    );
   }
   return size;
 }
@@ -66,7 +80,10 @@ function quotaDirectory(directory: string): string {
   for (const id of readdirSync("/sys/fs/btrfs")) {
     if (device !== "" && existsSync(`/sys/fs/btrfs/${id}/devices/${device}`)) return `/sys/fs/btrfs/${id}/qgroups`;
   }
-  throw new HoldfastError("engine_fault", `no btrfs file system is known for ${directory} (device ${device || "unknown"})`);
+  throw new HoldfastError(
+    "engine_fault",
+    `no btrfs file system is known for ${directory} (device ${device || "unknown"})`,
+  );
 }
 
 function readSysfsNumber(path: string): number {
@@ -78,7 +95,10 @@ function readSysfsNumber(path: string): number {
   }
 }
 
-export async function openBtrfsPool(options: { readonly stateDirectory: string; readonly launcher: Launcher }): Promise<Pool> {
+export async function openBtrfsPool(options: {
+  readonly stateDirectory: string;
+  readonly launcher: Launcher;
+}): Promise<Pool> {
   const { stateDirectory, launcher } = options;
   const directory = join(stateDirectory, "pool");
   const file = join(stateDirectory, "pool.btrfs");
@@ -114,8 +134,9 @@ export async function openBtrfsPool(options: { readonly stateDirectory: string; 
       const quota = join(quotas, `0_${disk.quotaId}`);
       return Promise.resolve(readSysfsNumber(join(quota, "referenced")) + readSysfsNumber(join(quota, "rsv_data")));
     },
+    settle: (disk) => launcher.settleDisk(disk.path),
     setLimit: (disk, limitBytes) => launcher.limitDisk(disk.path, limitBytes),
-    remove: (path) => launcher.removeDisk(path),
+    remove: (path) => (removeSmallDisk(path) ? Promise.resolve() : launcher.removeDisk(path)),
     async close() {
       await withHostLock(lock, async () => {
         rmSync(ourFile, { force: true });

@@ -1,6 +1,7 @@
 import { mkdirSync } from "node:fs";
 import type { Launcher } from "../host/launcher.js";
 import type { Pool } from "./pool.js";
+import { removeSmallDisk } from "./remove-small-disk.js";
 
 export function openDirPool(options: { readonly directory: string; readonly launcher: Launcher }): Pool {
   const { directory, launcher } = options;
@@ -10,9 +11,10 @@ export function openDirPool(options: { readonly directory: string; readonly laun
     directory,
     enforcesLimits: false,
     usedBytes: (disk) => launcher.diskUsage(disk.path),
+    settle: () => Promise.resolve(),
     // Whoever watches asks for the limit each time.
     setLimit: () => Promise.resolve(),
-    remove: (path) => launcher.removeDisk(path),
+    remove: (path) => (removeSmallDisk(path) ? Promise.resolve() : launcher.removeDisk(path)),
     close: () => Promise.resolve(),
   };
 }

@@ -19,6 +19,8 @@ export interface Pool {
   /** True if the kernel refuses writes above the limit; false if somebody has to watch. */
   readonly enforcesLimits: boolean;
   usedBytes(disk: Disk): Promise<number | null>;
+  /** Brings `usedBytes` up to date where the file system lags behind with what was freed. */
+  settle(disk: Disk): Promise<void>;
   setLimit(disk: Disk, limitBytes: number): Promise<void>;
   remove(path: string): Promise<void>;
   /** Lets go; the last user of a pool that we mounted unmounts it. */

@@ -1,0 +1,38 @@
+/** `holdfast doctor`: what this host can enforce, by what, and the remedy for what it cannot. */
+import { DEFAULT_STATE_DIRECTORY } from "../bubblewrap/engine.js";
+import { POOL_KINDS, type PoolKind } from "../storage/pool.js";
+import { inspectBudgets } from "./budgets.js";
+import { inspectIsolation } from "./isolation.js";
+import { inspectPlatform } from "./platform.js";
+import { inspectPrograms } from "./programs.js";
+import { inspectResources } from "./resources.js";
+import { type DoctorReport, reportOf } from "./row.js";
+import { inspectStorage } from "./storage.js";
+import { nearestDirectory, tryRealSandbox } from "./trial.js";
+
+export interface InspectHostOptions {
+  readonly stateDirectory?: string;
+  readonly pool?: PoolKind;
+}
+
+/** As the engine itself would choose; what it would refuse is left to the trial to report. */
+function poolInForce(chosen: PoolKind | undefined): PoolKind {
+  return chosen ?? POOL_KINDS.find((kind) => kind === process.env.HOLDFAST_POOL) ?? "btrfs";
+}
+
+export async function inspectHost(options: InspectHostOptions = {}): Promise<DoctorReport> {
+  const platform = inspectPlatform();
+  // Nothing below exists elsewhere.
+  if (process.platform !== "linux") return reportOf(platform);
+  const stateDirectory = options.stateDirectory ?? process.env.HOLDFAST_STATE_DIR ?? DEFAULT_STATE_DIRECTORY;
+  const pool = poolInForce(options.pool);
+  return reportOf([
+    ...platform,
+    ...(await inspectPrograms()),
+    ...inspectIsolation(),
+    ...inspectBudgets(),
+    ...(await inspectStorage(pool)),
+    ...inspectResources(nearestDirectory(stateDirectory)),
+    await tryRealSandbox({ stateDirectory, pool }),
+  ]);
+}
