@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -101,6 +102,11 @@ static _Noreturn void run_child(const struct guest *guest, const struct spawn *s
     (void)prctl(PR_SET_DUMPABLE, 1, 0, 0, 0);
     if (cgroups_any(&guest->cgroups) && !cgroups_enter(&guest->cgroups, spawn->command, born_inside))
         give_up(failure_fd, SPAWN_CGROUP);
+    /*
+     * Only now may the command have a cgroup namespace: were the guest in one, a cgroup2 mounted with nsdelegate, as
+     * systemd does, would refuse to let its children into any cgroup but the guest's own.
+     */
+    if (!guest->outside && unshare(CLONE_NEWCGROUP) < 0) give_up(failure_fd, SPAWN_CGROUP);
     if (!become_session(spawn)) give_up(failure_fd, SPAWN_TERMINAL);
     umask(022);
     confine_resources(guest);

@@ -53,7 +53,6 @@ it("the arguments are these and no others", () => {
     --unshare-pid
     --unshare-net
     --unshare-uts
-    --unshare-cgroup
     --as-pid-1
     --cap-add ALL
     --hostname box

@@ -114,7 +114,6 @@ export function launchArguments(plan: LaunchPlan): string[] {
     "--unshare-pid",
     "--unshare-net",
     "--unshare-uts",
-    "--unshare-cgroup",
     // Our guest is the first process: bubblewrap's own would leave a zombie with a parent that never reaps.
     "--as-pid-1",
     "--cap-add",

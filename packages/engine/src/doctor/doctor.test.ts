@@ -2,6 +2,7 @@ import { HoldfastError } from "@holdfast/protocol";
 import { expect, test } from "vitest";
 import type { CgroupHost } from "../cgroups/index.js";
 import { inspectBudgets } from "./budgets.js";
+import { fileSystemOf, inspectIdMappedMounts } from "./id-mapped-mounts.js";
 import { inspectIsolation } from "./isolation.js";
 import { inspectPlatform, isAtLeast } from "./platform.js";
 import { parseMeminfo } from "./resources.js";
@@ -83,4 +84,21 @@ test("meminfo is read in bytes", () => {
   expect(parseMeminfo("MemTotal:       24684168 kB\nHugePages_Total:       0\n")).toEqual(
     new Map([["MemTotal", 24684168 * 1024]]),
   );
+});
+
+test("the file system of a path is that of the innermost mount", () => {
+  const mountinfo = [
+    "22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw",
+    "30 22 0:26 / /var rw - xfs /dev/vdb rw",
+    "31 22 0:27 / /usr rw - overlay overlay rw",
+  ].join("\n");
+  expect(fileSystemOf("/var/lib/holdfast", mountinfo)).toBe("xfs");
+  expect(fileSystemOf("/variable", mountinfo)).toBe("ext4");
+  expect(inspectIdMappedMounts("/var/lib", mountinfo)).toMatchObject({
+    state: "weak",
+    by: expect.stringContaining("/usr on overlay") as string,
+  });
+  expect(inspectIdMappedMounts("/var/lib", mountinfo.replace("overlay overlay", "ext4 x"))).toMatchObject({
+    state: "ok",
+  });
 });

@@ -2,6 +2,7 @@
 import { DEFAULT_STATE_DIRECTORY } from "../bubblewrap/engine.js";
 import { POOL_KINDS, type PoolKind } from "../storage/pool.js";
 import { inspectBudgets } from "./budgets.js";
+import { inspectIdMappedMounts } from "./id-mapped-mounts.js";
 import { inspectIsolation } from "./isolation.js";
 import { inspectPlatform } from "./platform.js";
 import { inspectPrograms } from "./programs.js";
@@ -25,14 +26,16 @@ export async function inspectHost(options: InspectHostOptions = {}): Promise<Doc
   // Nothing below exists elsewhere.
   if (process.platform !== "linux") return reportOf(platform);
   const stateDirectory = options.stateDirectory ?? process.env.HOLDFAST_STATE_DIR ?? DEFAULT_STATE_DIRECTORY;
+  const place = nearestDirectory(stateDirectory);
   const pool = poolInForce(options.pool);
   return reportOf([
     ...platform,
     ...(await inspectPrograms()),
     ...inspectIsolation(),
     ...inspectBudgets(),
+    inspectIdMappedMounts(place),
     ...(await inspectStorage(pool)),
-    ...inspectResources(nearestDirectory(stateDirectory)),
+    ...inspectResources(place),
     await tryRealSandbox({ stateDirectory, pool }),
   ]);
 }
