@@ -35,7 +35,7 @@ const evidence: Evidence = {
   counters,
   sandboxLimits: { ...DEFAULT_SANDBOX_LIMITS, memoryBytes: 256 * MIB, pids: 64, diskBytes: 100 * MIB },
   commandLimits: {},
-  sandboxPidsRefused: 0,
+  unattributedPidsRefused: 0,
   victims: [],
   hostWideOom: false,
   disk: { usedBytesBefore: 1 * MIB, usedBytesPeak: 1 * MIB },
@@ -121,7 +121,7 @@ describe("explainEnding", () => {
       limit: 64,
       refused: 9,
     });
-    expect(explainEnding({ ...evidence, exit: { ...exit, code: 1 }, sandboxPidsRefused: 2 }).cause).toMatchObject({
+    expect(explainEnding({ ...evidence, exit: { ...exit, code: 1 }, unattributedPidsRefused: 2 }).cause).toMatchObject({
       refused: 2,
     });
     const disk = { usedBytesBefore: 1 * MIB, usedBytesPeak: 99 * MIB };

@@ -43,8 +43,8 @@ export interface Evidence {
     readonly pids?: number | undefined;
     readonly wallMs?: number | undefined;
   };
-  /** Forks refused to the whole sandbox while this command ran; newer kernels count only there. */
-  readonly sandboxPidsRefused: number;
+  /** Forks refused while this command ran that the kernel put down to the sandbox as a whole. */
+  readonly unattributedPidsRefused: number;
   readonly victims: readonly OomVictim[];
   readonly hostWideOom: boolean;
   readonly disk: DiskEvidence;
@@ -72,7 +72,7 @@ function findOutOfMemory(evidence: Evidence): OutOfMemory | undefined {
 }
 
 function findOutOfPids(evidence: Evidence): OutOfPids | undefined {
-  const refused = Math.max(evidence.counters?.pidsRefused ?? 0, evidence.sandboxPidsRefused);
+  const refused = Math.max(evidence.counters?.pidsRefused ?? 0, evidence.unattributedPidsRefused);
   if (refused === 0) return undefined;
   return {
     kind: "out_of_pids",

@@ -119,8 +119,8 @@ export class RunningCommand implements Command {
     this.#stream = stream;
     this.#limits = spec.limits ?? {};
     this.stdin = spec.stdin === "open" || spec.pty !== undefined ? stream.stdin : undefined;
-    this.#hostPid = context.cgroup.commandProcesses(id)[0];
-    this.#pidsRefusedBefore = context.cgroup.readSandbox().pidsRefused;
+    this.#hostPid = context.cgroup.firstProcessOf(id);
+    this.#pidsRefusedBefore = context.cgroup.readUnattributedForksRefused();
     this.#diskWatch = context.diskGauge.watch();
     this.#armBackup(spec);
     this.ended = this.#conclude();
@@ -263,7 +263,7 @@ export class RunningCommand implements Command {
       counters,
       sandboxLimits: this.#context.limits(),
       commandLimits: this.#limits,
-      sandboxPidsRefused: cgroup.readSandbox().pidsRefused - this.#pidsRefusedBefore,
+      unattributedPidsRefused: cgroup.readUnattributedForksRefused() - this.#pidsRefusedBefore,
       victims: (log ?? []).map((victim) => ({
         name: victim.name,
         pid: this.#isFirstProcess(victim.hostPid, log ?? [], exit) ? this.pid : null,

@@ -8,7 +8,7 @@ import {
   readSandboxCounters,
 } from "./counters.js";
 import { type Hierarchy, kernelPath } from "./hierarchies.js";
-import { errnoOf, readKeyed, readNumber, readPidsOfTree, removeTree } from "./kernel-files.js";
+import { errnoOf, readKernelFile, readKeyed, readNumber, readPidsOfTree, removeTree } from "./kernel-files.js";
 import {
   applyLimits,
   cpuWrites,
@@ -154,6 +154,11 @@ export class KernelSandboxCgroup implements SandboxCgroup {
     return readSandboxCounters(this.#setup, directories, this.#removed);
   }
 
+  readUnattributedForksRefused(): number {
+    const { pids } = this.#setup;
+    return pids.countsForksLocally ? 0 : readForksRefused(`${this.#at(pids)}/cmd`);
+  }
+
   removeCommand(n: number): boolean {
     const { memory, pids, hierarchies } = this.#setup;
     const oomKills = readOomKills(memory, this.#commandDir(memory, n));
@@ -178,6 +183,12 @@ export class KernelSandboxCgroup implements SandboxCgroup {
     const { hierarchies } = this.#setup;
     const holding = hierarchies.filter((hierarchy) => holdsCommands(this.#setup, hierarchy));
     return livingPids(holding.map((hierarchy) => this.#commandDir(hierarchy, n)));
+  }
+
+  firstProcessOf(n: number): number | undefined {
+    const text = readKernelFile(`${this.#commandDir(this.#setup.memory, n)}/cgroup.procs`);
+    const pid = Number.parseInt(text ?? "", 10);
+    return Number.isNaN(pid) || pid === 0 ? undefined : pid;
   }
 
   guestProcesses(): number[] {

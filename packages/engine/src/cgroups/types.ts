@@ -102,11 +102,18 @@ export interface SandboxCgroup {
   /** Undefined when command `n` has no cgroup. */
   readCommand(n: number): CommandCounters | undefined;
   readSandbox(): SandboxCounters;
+  /**
+   * Forks that the sandbox's limit refused and the kernel put down to no command: v2 since Linux 6.11. Elsewhere 0, because
+   * every command's own counter has them.
+   */
+  readUnattributedForksRefused(): number;
   /** True when it is gone (or never was), false while processes are in it. */
   removeCommand(n: number): boolean;
   /** Host pids anywhere in the sandbox, in any hierarchy. */
   processes(): number[];
   commandProcesses(n: number): number[];
+  /** The host pid of a command that has just been started and has had no time to fork. */
+  firstProcessOf(n: number): number | undefined;
   /** Those outside every command: the guest and what started it. */
   guestProcesses(): number[];
   /** Resolves when every process stands still; thaws and throws when that takes longer than the deadline. */
