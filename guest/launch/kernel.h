@@ -23,6 +23,7 @@
 
 #define OPEN_TREE_CLONE 1u
 #define MOVE_MOUNT_F_EMPTY_PATH 0x4u
+#define MOVE_MOUNT_T_EMPTY_PATH 0x40u
 #ifndef AT_RECURSIVE
 #define AT_RECURSIVE 0x8000
 #endif

@@ -50,9 +50,21 @@ struct staged_overlay {
     char *lowers;      /* names of staged mounts, joined by ':' */
     const char *upper; /* name of a staged mount that holds upper/ and work/; "" for a read-only overlay */
 };
+/* A staged mount that is to stand inside another: `name` goes to `directory`, one component, of `into`. */
+struct nested_mount {
+    const char *name;
+    const char *into;
+    const char *directory;
+};
 void mounts_open(struct staged_mount *mounts, size_t count, int userns_fd);
-void mounts_place(const char *stage, uid_t ids, struct staged_mount *mounts, size_t count,
-                  struct staged_overlay *overlays, size_t overlay_count);
+/* Enters the stage. */
+void mounts_stage(const char *stage);
+void mounts_place(uid_t ids, struct staged_mount *mounts, size_t count, struct staged_overlay *overlays,
+                  size_t overlay_count);
+void mounts_nest(const struct nested_mount *nested, size_t count);
+
+/* dev.c */
+void dev_make(const char *name, uid_t owner, uint64_t shm_bytes);
 
 /* start.c */
 _Noreturn void start_main(int argc, char **argv);

@@ -81,10 +81,13 @@ static void take_fs_ids(uid_t id) {
     }
 }
 
-void mounts_place(const char *stage, uid_t ids, struct staged_mount *mounts, size_t count,
-                  struct staged_overlay *overlays, size_t overlay_count) {
+void mounts_stage(const char *stage) {
     if (mount("holdfast-stage", stage, "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755,size=1m") < 0) die("stage", stage);
     if (chdir(stage) < 0) die("stage", stage);
+}
+
+void mounts_place(uid_t ids, struct staged_mount *mounts, size_t count, struct staged_overlay *overlays,
+                  size_t overlay_count) {
     for (size_t i = 0; i < count; i++) {
         make_target(mounts[i].name, mounts[i].is_directory);
         if (syscall(SYS_move_mount, mounts[i].tree_fd, "", AT_FDCWD, mounts[i].name, MOVE_MOUNT_F_EMPTY_PATH) < 0)
@@ -94,5 +97,24 @@ void mounts_place(const char *stage, uid_t ids, struct staged_mount *mounts, siz
     take_fs_ids(ids);
     for (size_t i = 0; i < overlay_count; i++) mount_overlay(&overlays[i]);
     take_fs_ids(0);
-    if (chdir("/") < 0) die("stage", "/");
+}
+
+/*
+ * The place may be in files that a sandbox wrote: it is opened without following a link, and mounted onto by descriptor.
+ */
+void mounts_nest(const struct nested_mount *nested, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        int root = open(nested[i].into, O_PATH | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+        if (root < 0) die("nest", nested[i].into);
+        if (strchr(nested[i].directory, '/')) {
+            errno = EINVAL;
+            die("nest", nested[i].directory);
+        }
+        int target = openat(root, nested[i].directory, O_PATH | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+        if (target < 0) die("nest", nested[i].directory);
+        if (syscall(SYS_move_mount, AT_FDCWD, nested[i].name, target, "", MOVE_MOUNT_T_EMPTY_PATH) < 0)
+            die("nest", nested[i].name);
+        close(target);
+        close(root);
+    }
 }

@@ -6,8 +6,8 @@
  *  3. make the sandbox's disk, if asked (a btrfs subvolume with its quota, or plain directories);
  *  4. make the user namespace;
  *  5. make the listening socket and open what else the guest is handed as a descriptor;
- *  6. open and id-map every source, enter a mount namespace of our own, place the sources and mount the overlays there:
- *     no mount can leak, all go when the last process in the namespace goes;
+ *  6. open and id-map every source, enter a mount namespace of our own, place the sources, mount the overlays and make
+ *     /dev there: no mount can leak, all go when the last process in the namespace goes;
  *  7. become the sandbox's uid, for good;
  *  8. exec bubblewrap.
  *
@@ -55,6 +55,10 @@ struct request {
     size_t mount_count;
     struct staged_overlay overlays[8];
     size_t overlay_count;
+    struct nested_mount nested[16];
+    size_t nested_count;
+    const char *dev_name;
+    uint64_t shm_bytes;
     char **command;
 };
 
@@ -123,6 +127,17 @@ static void parse(struct request *request, int argc, char **argv) {
             overlay->name = argv[i + 1];
             overlay->lowers = argv[i + 2];
             overlay->upper = argv[i + 3];
+            i += 4;
+        } else if (TAKES("--dev", 2)) {
+            request->dev_name = argv[i + 1];
+            request->shm_bytes = parse_number(argv[i + 2]);
+            i += 3;
+        } else if (TAKES("--nest", 3)) {
+            if (request->nested_count == 16) bad_argument("--nest");
+            struct nested_mount *nested = &request->nested[request->nested_count++];
+            nested->name = argv[i + 1];
+            nested->into = argv[i + 2];
+            nested->directory = argv[i + 3];
             i += 4;
         } else if (strcmp(argv[i], "--") == 0 && i + 1 < argc) {
             request->command = argv + i + 1;
@@ -205,8 +220,11 @@ _Noreturn void start_main(int argc, char **argv) {
     mounts_open(request.mounts, request.mount_count, userns);
     if (unshare(CLONE_NEWNS) < 0) die("mount namespace", "unshare");
     if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0) die("mount namespace", "make private");
-    mounts_place(request.stage, request.uid_base, request.mounts, request.mount_count, request.overlays,
-                 request.overlay_count);
+    mounts_stage(request.stage);
+    mounts_place(request.uid_base, request.mounts, request.mount_count, request.overlays, request.overlay_count);
+    if (request.dev_name) dev_make(request.dev_name, request.uid_base, request.shm_bytes);
+    mounts_nest(request.nested, request.nested_count);
+    if (chdir("/") < 0) die("stage", "/");
 
     hand_down(userns, request.userns_number);
     hand_down(listener, request.socket_number);

@@ -9,7 +9,7 @@
 
 #include "guest.h"
 
-#define KEPT_BYTES_MAX (64u * 1024 * 1024)
+#define KEPT_BYTES_MAX (32u * 1024 * 1024)
 #define ENDED_COMMANDS_MAX 1024
 
 struct command *command_find(struct guest *guest, uint64_t id) {

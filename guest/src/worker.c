@@ -15,20 +15,12 @@
 
 #include "buffer.h"
 #include "children.h"
+#include "file-worker.h"
 #include "guest.h"
 #include "inflow.h"
 #include "requests.h"
 #include "stream.h"
 
-#if __has_include("file-worker.h")
-#include "file-worker.h"
-#else
-static _Noreturn void file_worker_run(int socket_fd, uint8_t type, uint32_t stream, const uint8_t *payload,
-                                      size_t length, const char *default_user) {
-    (void)socket_fd, (void)type, (void)stream, (void)payload, (void)length, (void)default_user;
-    _exit(1);
-}
-#endif
 
 /* How long a worker whose upload was abandoned may take to remove its temporary file. */
 #define CLEAN_UP_MS 3000
@@ -119,6 +111,16 @@ static bool relay_data(struct worker *worker, const struct frame_header *header,
     return true;
 }
 
+/* The notes of LIST and WATCH are what was asked for, however many there are: they are paid for like data. */
+static bool relay_note(struct worker *worker, const struct frame_header *header, const uint8_t *payload) {
+    if (worker->type == FRAME_LIST || worker->type == FRAME_WATCH) {
+        if (worker->stream.credit[CHANNEL_OUT] < header->length) return false;
+        worker->stream.credit[CHANNEL_OUT] -= header->length;
+    }
+    relay(worker, header, payload);
+    return true;
+}
+
 static bool worker_pull(struct stream *stream) {
     struct worker *worker = worker_of(stream);
     struct frame_header header;
@@ -136,8 +138,8 @@ static bool worker_pull(struct stream *stream) {
     }
     switch (header.type) {
         case FRAME_DATA: return relay_data(worker, &header, payload);
-        case FRAME_EOF:
-        case FRAME_NOTE: relay(worker, &header, payload); return true;
+        case FRAME_NOTE: return relay_note(worker, &header, payload);
+        case FRAME_EOF: relay(worker, &header, payload); return true;
         case FRAME_DONE:
         case FRAME_FAIL:
             relay(worker, &header, payload);
@@ -253,8 +255,9 @@ static void worker_drop(struct stream *stream) {
     enum worker_kind kind = worker->kind;
     bool was_running = worker->running;
     watch_close(&guest->loop, &worker->watch);
-    /* The end of its socket tells an upload to clean up behind itself; the others have nothing to clean up. */
-    child_leave(&worker->child, &guest->children, &guest->loop, worker->type == FRAME_WRITE ? CLEAN_UP_MS : 0);
+    /* The end of its socket tells one that writes to clean up behind itself; the others have nothing to clean up. */
+    bool cleans_up = worker->type == FRAME_WRITE || worker->type == FRAME_MOVE;
+    child_leave(&worker->child, &guest->children, &guest->loop, cleans_up ? CLEAN_UP_MS : 0);
     if (!list_empty(&worker->waiting)) leave_queue(worker);
     buffer_release(&worker->frame);
     buffer_release(&worker->inflow.pending);

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
-import { after, before, test } from "node:test";
 import { existsSync, readFileSync } from "node:fs";
+import { after, before, test } from "node:test";
 import { FRAME, Guest, NOTE, run, sh, sleep, start } from "./guest-client.mjs";
 
 let guest;
@@ -62,7 +62,10 @@ test("a cwd is where the command starts", async () => {
 
 test("a program that cannot be run says which and why", async () => {
   const missing = await start(host, ["/no/such/program"]).failed();
-  assert.deepEqual([missing.ERRNO_NAME, missing.MESSAGE], ["ENOENT", "cannot run '/no/such/program': No such file or directory"]);
+  assert.deepEqual(
+    [missing.ERRNO_NAME, missing.MESSAGE],
+    ["ENOENT", "cannot run '/no/such/program': No such file or directory"],
+  );
   assert.equal((await start(host, ["/etc/passwd"]).failed()).ERRNO_NAME, "EACCES");
 });
 
@@ -101,7 +104,12 @@ test("seccomp denies namespaces, mounts and the rest with EPERM", { skip: !root 
 });
 
 test("a command inherits no descriptor, has its own session and a score the OOM killer prefers", async () => {
-  const stream = await run(host, sh("ls /proc/self/fd | wc -l; cat /proc/self/oom_score_adj; ulimit -c; umask; ps -o sid= -p $$ | tr -d ' '; echo $$"));
+  const stream = await run(
+    host,
+    sh(
+      "ls /proc/self/fd | wc -l; cat /proc/self/oom_score_adj; ulimit -c; umask; ps -o sid= -p $$ | tr -d ' '; echo $$",
+    ),
+  );
   const [fds, oom, core, umask, session, pid] = stream.text().trim().split("\n");
   assert.deepEqual([fds, core, umask], ["4", "0", "0022"]);
   assert.ok(Number(oom) >= 300);
@@ -148,7 +156,10 @@ test("a pty is resized, and its input ends with VEOF", async () => {
 
 test("a deadline sends SIGTERM, then SIGKILL to a child that traps it", async () => {
   const before = Date.now();
-  const stream = await run(host, sh("trap 'echo got TERM' TERM; while :; do sleep 0.05; done"), { TIMEOUT_MS: 300, GRACE_MS: 400 });
+  const stream = await run(host, sh("trap 'echo got TERM' TERM; while :; do sleep 0.05; done"), {
+    TIMEOUT_MS: 300,
+    GRACE_MS: 400,
+  });
   assert.deepEqual([exit(stream).EXIT_KIND, exit(stream).SIGNAL, exit(stream).TIMED_OUT], [1, 9, 1]);
   assert.match(stream.text(), /got TERM/);
   assert.ok(Date.now() - before < 3000);
@@ -167,7 +178,12 @@ test("a signal to the whole reaches the children", async () => {
 
 test("a descendant that holds the pipe does not hold the command, and is not killed by SIGPIPE", async () => {
   const before = Date.now();
-  const stream = await run(host, sh("(trap 'exit 9' PIPE; for i in 1 2 3 4 5 6 7 8 9 10; do sleep 0.1; echo late; done; echo alive > /tmp/holdfast-held-$$) & echo early; echo $$"));
+  const stream = await run(
+    host,
+    sh(
+      "(trap 'exit 9' PIPE; for i in 1 2 3 4 5 6 7 8 9 10; do sleep 0.1; echo late; done; echo alive > /tmp/holdfast-held-$$) & echo early; echo $$",
+    ),
+  );
   assert.ok(Date.now() - before < 900, `took ${Date.now() - before} ms`);
   assert.equal(stream.end.done.HELD, 1);
   const [first, pid] = stream.text().split("\n");

@@ -13,16 +13,31 @@ export const binary = path.resolve(here, "..", process.env.GUEST_BINARY ?? "buil
 function readNumbers(prefix) {
   const text = readFileSync(path.join(here, "../src/wire.h"), "utf8");
   const numbers = {};
-  for (const [, name, value] of text.matchAll(new RegExp(`\\b${prefix}_(\\w+) = (\\w+),`, "g"))) numbers[name] = Number(value);
+  for (const [, name, value] of text.matchAll(new RegExp(`\\b${prefix}_(\\w+) = (\\w+),`, "g")))
+    numbers[name] = Number(value);
   return numbers;
 }
 export const FRAME = readNumbers("FRAME");
 export const FIELD = readNumbers("FIELD");
 export const NOTE = readNumbers("NOTE");
 const names = Object.fromEntries(Object.entries(FIELD).map(([name, tag]) => [tag, name]));
-const texts = new Set(
-  ["ERRNO_NAME", "MESSAGE", "USER", "PATH", "ARG", "ENV", "CWD", "TAG", "NAME", "OWNER", "GROUP", "LINK_TARGET", "LINK_RESOLVED", "XATTR", "TO"],
-);
+const texts = new Set([
+  "ERRNO_NAME",
+  "MESSAGE",
+  "USER",
+  "PATH",
+  "ARG",
+  "ENV",
+  "CWD",
+  "TAG",
+  "NAME",
+  "OWNER",
+  "GROUP",
+  "LINK_TARGET",
+  "LINK_RESOLVED",
+  "XATTR",
+  "TO",
+]);
 
 export function fields(values) {
   const parts = [];
@@ -266,11 +281,7 @@ export class Guest {
 
 export function start(connection, args, values = {}, options = {}) {
   const id = ++commandId;
-  const stream = connection.request(
-    FRAME.START,
-    { COMMAND_ID: id, ARG: args, WINDOW: 1 << 20, ...values },
-    options,
-  );
+  const stream = connection.request(FRAME.START, { COMMAND_ID: id, ARG: args, WINDOW: 1 << 20, ...values }, options);
   stream.commandId = id;
   return stream;
 }

@@ -1,11 +1,11 @@
 import assert from "node:assert/strict";
-import { after, before, test } from "node:test";
 import { createHash } from "node:crypto";
 import { mkdtempSync, openSync, readdirSync, rmSync } from "node:fs";
 import net from "node:net";
 import os from "node:os";
 import path from "node:path";
-import { FRAME, Guest, NOTE, fields, frame, run, sh, sleep, start } from "./guest-client.mjs";
+import { after, before, test } from "node:test";
+import { FRAME, fields, frame, Guest, NOTE, run, sh, sleep, start } from "./guest-client.mjs";
 
 let guest;
 let host;
@@ -30,7 +30,12 @@ test("1 GiB without a reader: bounded memory, head and tail kept, the gap exact"
   if (!asan) assert.ok(guest.rssBytes() < 8 << 20, `guest uses ${guest.rssBytes()}`);
   watcher.reset();
   await watcher.failed();
-  const reader = host.request(FRAME.ATTACH, { COMMAND_ID: first.commandId, OFFSET_OUT: 0, OFFSET_ERR: 0, WINDOW: 1 << 20 });
+  const reader = host.request(FRAME.ATTACH, {
+    COMMAND_ID: first.commandId,
+    OFFSET_OUT: 0,
+    OFFSET_ERR: 0,
+    WINDOW: 1 << 20,
+  });
   const done = await reader.done();
   assert.equal(done.OUT_BYTES, total);
   assert.ok(OUT_BYTES <= total);
@@ -47,7 +52,12 @@ test("1 GiB without a reader: bounded memory, head and tail kept, the gap exact"
 test("a slow BLOCK reader gets every byte and holds up the command", { timeout: 60000 }, async () => {
   const total = 20_000_000;
   const script = `i=0; while [ $i -lt ${total / 1000} ]; do i=$((i+1)); printf '%0999d\\n' $i; done`;
-  const reader = start(host, sh(script), { BLOCK: 1, KEEP_BYTES: 65536, WINDOW: 100_000 }, { autoWindow: false, keep: false });
+  const reader = start(
+    host,
+    sh(script),
+    { BLOCK: 1, KEEP_BYTES: 65536, WINDOW: 100_000 },
+    { autoWindow: false, keep: false },
+  );
   const hash = createHash("sha256");
   reader.onData = (_, payload) => hash.update(payload);
   await sleep(500);
@@ -79,8 +89,18 @@ test("a spill file keeps what leaves memory, and goes with FORGET", async () => 
   const spilling = await Guest.start(["--spill-fd", "4"], { extra: [openSync(directory, "r")] });
   const other = await spilling.connect();
   const total = 5_000_000;
-  const command = await run(other, sh(`seq 1 2000000 | head -c ${total}`), { KEEP_BYTES: 100_000, SPILL_BYTES: 10_000_000 }, { keep: false });
-  const reader = other.request(FRAME.ATTACH, { COMMAND_ID: command.commandId, OFFSET_OUT: 0, OFFSET_ERR: 0, WINDOW: 1 << 20 });
+  const command = await run(
+    other,
+    sh(`seq 1 2000000 | head -c ${total}`),
+    { KEEP_BYTES: 100_000, SPILL_BYTES: 10_000_000 },
+    { keep: false },
+  );
+  const reader = other.request(FRAME.ATTACH, {
+    COMMAND_ID: command.commandId,
+    OFFSET_OUT: 0,
+    OFFSET_ERR: 0,
+    WINDOW: 1 << 20,
+  });
   await reader.done();
   assert.deepEqual(reader.gaps, []);
   assert.equal(reader.bytes[1], total);
@@ -91,8 +111,18 @@ test("a spill file keeps what leaves memory, and goes with FORGET", async () => 
   await other.request(FRAME.FORGET, { COMMAND_ID: command.commandId }).done();
   assert.deepEqual(readdirSync(directory), []);
 
-  const bounded = await run(other, sh(`seq 1 2000000 | head -c ${total}`), { KEEP_BYTES: 100_000, SPILL_BYTES: 1_000_000 }, { keep: false });
-  const tail = other.request(FRAME.ATTACH, { COMMAND_ID: bounded.commandId, OFFSET_OUT: 0, OFFSET_ERR: 0, WINDOW: 1 << 20 });
+  const bounded = await run(
+    other,
+    sh(`seq 1 2000000 | head -c ${total}`),
+    { KEEP_BYTES: 100_000, SPILL_BYTES: 1_000_000 },
+    { keep: false },
+  );
+  const tail = other.request(FRAME.ATTACH, {
+    COMMAND_ID: bounded.commandId,
+    OFFSET_OUT: 0,
+    OFFSET_ERR: 0,
+    WINDOW: 1 << 20,
+  });
   await tail.done();
   assert.equal(tail.gaps.length, 1);
   assert.equal(tail.gaps[0].LENGTH, total - KEEP_HEAD - 1_100_000);
@@ -108,7 +138,12 @@ test("a host that comes back attaches by offset and misses nothing", async () =>
   const seen = stream.text();
   await first.close();
   const second = await guest.connect();
-  const rest = second.request(FRAME.ATTACH, { COMMAND_ID: stream.commandId, OFFSET_OUT: seen.length, OFFSET_ERR: 0, WINDOW: 1 << 20 });
+  const rest = second.request(FRAME.ATTACH, {
+    COMMAND_ID: stream.commandId,
+    OFFSET_OUT: seen.length,
+    OFFSET_ERR: 0,
+    WINDOW: 1 << 20,
+  });
   await rest.done();
   assert.equal(seen + rest.text(), Array.from({ length: 10 }, (_, i) => `line ${i + 1}\n`).join(""));
   await second.close();

@@ -1,10 +1,10 @@
 // The sudo client and the guest's side of it. The socket's name is fixed, so this file has the host's to itself.
 import assert from "node:assert/strict";
-import { after, before, test } from "node:test";
 import { chmodSync, copyFileSync, mkdtempSync, rmSync } from "node:fs";
 import os from "node:os";
 import path from "node:path";
-import { FRAME, Guest, NOTE, binary, run, sh, sleep, start } from "./guest-client.mjs";
+import { after, before, test } from "node:test";
+import { binary, FRAME, Guest, NOTE, run, sh, sleep, start } from "./guest-client.mjs";
 
 let guest;
 let host;
@@ -30,7 +30,10 @@ after(async () => {
 const exit = (stream) => stream.note(NOTE.EXITED);
 
 test("sudo runs a program as root, with the caller's descriptors and directory", { skip }, async () => {
-  const stream = await run(host, sh(`cd /usr && ${sudo} sh -c 'id -u; pwd; echo err >&2; cat' `), { ...asNobody, STDIN: 0 });
+  const stream = await run(host, sh(`cd /usr && ${sudo} sh -c 'id -u; pwd; echo err >&2; cat' `), {
+    ...asNobody,
+    STDIN: 0,
+  });
   assert.equal(stream.text(), "0\n/usr\n");
   assert.equal(stream.text(2), "err\n");
 });
@@ -63,7 +66,10 @@ test("sudo -u runs as another user, -i in a login shell at home", { skip }, asyn
   assert.equal((await run(host, sh(`${sudo} -u nobody id -un`), { CWD: "/" })).text(), "nobody\n");
   assert.equal((await run(host, sh(`${sudo} --user=root -- id -un`), asNobody)).text(), "root\n");
   assert.equal((await run(host, sh(`${sudo} -i pwd`), asNobody)).text(), "/root\n");
-  assert.equal((await run(host, sh(`${sudo} -s echo 'two  words' '$x;y'`), { ...asNobody, ENV: ["SHELL=/bin/sh"] })).text(), "two  words ;y\n");
+  assert.equal(
+    (await run(host, sh(`${sudo} -s echo 'two  words' '$x;y'`), { ...asNobody, ENV: ["SHELL=/bin/sh"] })).text(),
+    "two  words ;y\n",
+  );
   assert.equal(exit(await run(host, sh(`exec ${sudo} -v`), asNobody)).EXIT_CODE, 0);
 });
 
@@ -75,7 +81,16 @@ test("sudo says what it cannot run", { skip }, async () => {
 });
 
 test("sudo forwards signals, and its death hangs the program up", { skip }, async () => {
-  const stream = start(host, [sudo, "sh", "-c", "trap 'echo usr1' USR1; trap 'echo term; exit 3' TERM; echo ready; while :; do sleep 0.02; done"], asNobody);
+  const stream = start(
+    host,
+    [
+      sudo,
+      "sh",
+      "-c",
+      "trap 'echo usr1' USR1; trap 'echo term; exit 3' TERM; echo ready; while :; do sleep 0.02; done",
+    ],
+    asNobody,
+  );
   await stream.until((s) => s.text().includes("ready"));
   await host.request(FRAME.SIGNAL, { COMMAND_ID: stream.commandId, SIGNAL: 10 }).done();
   await stream.until((s) => s.text().includes("usr1"));
@@ -83,7 +98,11 @@ test("sudo forwards signals, and its death hangs the program up", { skip }, asyn
   await stream.done();
   assert.equal(exit(stream).EXIT_CODE, 3);
 
-  const killed = start(host, [sudo, "sh", "-c", "trap 'echo hup; exit' HUP; echo ready; while :; do sleep 0.02; done"], asNobody);
+  const killed = start(
+    host,
+    [sudo, "sh", "-c", "trap 'echo hup; exit' HUP; echo ready; while :; do sleep 0.02; done"],
+    asNobody,
+  );
   await killed.until((s) => s.text().includes("ready"));
   await host.request(FRAME.SIGNAL, { COMMAND_ID: killed.commandId, SIGNAL: 9 }).done();
   await killed.done();
@@ -91,7 +110,11 @@ test("sudo forwards signals, and its death hangs the program up", { skip }, asyn
 });
 
 test("a flood of sudo leaves the guest in order", { skip }, async () => {
-  const flood = await run(host, sh(`for i in $(seq 1 100); do ${sudo} sleep 0.3 2>/dev/null & done; wait; echo over`), asNobody);
+  const flood = await run(
+    host,
+    sh(`for i in $(seq 1 100); do ${sudo} sleep 0.3 2>/dev/null & done; wait; echo over`),
+    asNobody,
+  );
   assert.equal(flood.text(), "over\n");
   await sleep(100);
   assert.equal((await run(host, sh(`${sudo} id -u`), asNobody)).text(), "0\n");

@@ -1,8 +1,8 @@
 // File operations through the core: what relays, paces and bounds the workers. What they do is tested beside them.
 import assert from "node:assert/strict";
-import { after, before, test } from "node:test";
-import { readFileSync, readdirSync, writeFileSync } from "node:fs";
+import { readdirSync, readFileSync, writeFileSync } from "node:fs";
 import path from "node:path";
+import { after, before, test } from "node:test";
 import { FRAME, Guest, NOTE, sleep } from "./guest-client.mjs";
 
 let guest;
@@ -14,7 +14,10 @@ before(async () => {
 after(() => guest.stop());
 
 const workers = () =>
-  readFileSync(`/proc/${guest.process.pid}/task/${guest.process.pid}/children`, "utf8").trim().split(" ").filter(Boolean).length;
+  readFileSync(`/proc/${guest.process.pid}/task/${guest.process.pid}/children`, "utf8")
+    .trim()
+    .split(" ")
+    .filter(Boolean).length;
 
 test("20 MB go out and come back through file workers", async () => {
   const file = path.join(guest.directory, "large");
@@ -56,7 +59,9 @@ test("stalled transfers and watches leave room for short operations", async () =
   const other = await guest.connect();
   const file = path.join(guest.directory, "large");
   const stalled = Array.from({ length: 40 }, () => other.request(FRAME.READ, { PATH: file, WINDOW: 0 }));
-  const watches = Array.from({ length: 40 }, () => other.request(FRAME.WATCH, { PATH: guest.directory }));
+  const watches = Array.from({ length: 40 }, () =>
+    other.request(FRAME.WATCH, { PATH: guest.directory, WINDOW: 65_536 }),
+  );
   await Promise.all(watches.slice(0, 32).map((watch) => watch.noted(NOTE.READY)));
   assert.equal((await watches[39].failed()).ERRNO_NAME, "EAGAIN");
   assert.ok(workers() <= 48, `${workers()} workers`);

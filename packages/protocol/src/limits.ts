@@ -39,7 +39,7 @@ const RULES: Record<Exclude<keyof SandboxLimits, "wallMs">, { min: number; max: 
   pids: { min: 8, max: 4_194_304, unit: "processes" },
   cpuMillis: { min: 10, max: 1_000_000, unit: "thousandths of a CPU" },
   diskBytes: { min: MIB, max: 2 ** 50, unit: "bytes" },
-  outputBytes: { min: 4096, max: 64 * MIB, unit: "bytes" },
+  outputBytes: { min: 4096, max: 16 * MIB, unit: "bytes" },
 };
 
 function requireInteger(field: string, value: unknown, min: number, max: number, unit: string): void {

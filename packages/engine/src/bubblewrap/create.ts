@@ -113,7 +113,7 @@ export async function createSandbox(
   spec: SandboxSpec,
   options: { readonly signal?: AbortSignal | undefined } = {},
 ): Promise<BubblewrapSandbox> {
-  options.signal?.throwIfAborted();
+  if (options.signal?.aborted) throw new HoldfastError("canceled", "the creation of the sandbox was canceled");
   const image = prepareImage(host, spec);
   const socketPath = host.records.socketPath(id);
   const diskPath = diskPathOf(host, id);

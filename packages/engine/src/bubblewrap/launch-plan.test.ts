@@ -43,9 +43,12 @@ it("the arguments are these and no others", () => {
     --mount layer0 /skeleton/root ro,idmap
     --mount disk /pool/s1 rw,idmap
     --overlay root layer0 disk
+    --dev dev 268435456
+    --nest dev root dev
     --mount part0layer0 /skeleton/usr ro,idmap
     --mount part0layer1 /usr ro,idmap
     --overlay part0 part0layer0:part0layer1 
+    --nest part0 root usr
     --mount mount0 /data ro,idmap
     -- /usr/bin/bwrap
     --userns 10
@@ -57,13 +60,8 @@ it("the arguments are these and no others", () => {
     --cap-add ALL
     --hostname box
     --clearenv
-    --bind /run/root /
-    --dev /dev
-    --perms 1777
-    --size 268435456
-    --tmpfs /dev/shm
+    --dev-bind /run/root /
     --proc /proc
-    --ro-bind /run/part0 /usr
     --ro-bind /run/mount0 /mnt/data
     --chdir / /proc/self/fd/12
     --listen-fd 11

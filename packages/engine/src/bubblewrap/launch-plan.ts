@@ -39,7 +39,8 @@ function stageArguments(plan: LaunchPlan): { stage: string[]; binds: string[] } 
   });
   stage.push("--mount", "disk", plan.disk.path, "rw,idmap");
   stage.push("--overlay", "root", layers.join(":"), "disk");
-  binds.push("--bind", `${STAGE}/root`, "/");
+  // Half of the memory, as Linux does by default; what is in it counts as memory of whoever wrote it.
+  stage.push("--dev", "dev", String(Math.floor(plan.limits.memoryBytes / 2)), "--nest", "dev", "root", "dev");
   plan.image.mounts.forEach((mount, index) => {
     const names = mount.layers.map((path, layer) => {
       const name = mount.layers.length === 1 ? `part${index}` : `part${index}layer${layer}`;
@@ -47,7 +48,7 @@ function stageArguments(plan: LaunchPlan): { stage: string[]; binds: string[] } 
       return name;
     });
     if (names.length > 1) stage.push("--overlay", `part${index}`, names.join(":"), "");
-    binds.push("--ro-bind", `${STAGE}/part${index}`, mount.target);
+    stage.push("--nest", `part${index}`, "root", mount.target.slice(1));
   });
   plan.mounts.forEach((mount, index) => {
     stage.push("--mount", `mount${index}`, mount.source, mount.readOnly ? "ro,idmap" : "rw,idmap");
@@ -121,18 +122,13 @@ export function launchArguments(plan: LaunchPlan): string[] {
     "--hostname",
     plan.hostname,
     "--clearenv",
-    ...binds.slice(0, 3),
-    "--dev",
-    "/dev",
-    "--perms",
-    "1777",
-    "--size",
-    String(Math.floor(plan.limits.memoryBytes / 2)),
-    "--tmpfs",
-    "/dev/shm",
+    // Everything below / is in its place already, with its flags; only /dev is mounted so that device nodes work.
+    "--dev-bind",
+    `${STAGE}/root`,
+    "/",
     "--proc",
     "/proc",
-    ...binds.slice(3),
+    ...binds,
     "--chdir",
     "/",
     ...guestArguments(plan),

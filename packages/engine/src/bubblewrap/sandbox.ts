@@ -109,7 +109,7 @@ export class BubblewrapSandbox implements Sandbox {
   }
 
   async start(spec: CommandSpec, options: { signal?: AbortSignal } = {}): Promise<Command> {
-    options.signal?.throwIfAborted();
+    if (options.signal?.aborted) throw new HoldfastError("canceled", "the start of the command was canceled");
     this.#usableConnection();
     const command = await RunningCommand.start(this.#commandContext(), this.#nextCommandId++, spec, this.spec.env);
     if (options.signal !== undefined) {
@@ -178,7 +178,9 @@ export class BubblewrapSandbox implements Sandbox {
   }
 
   kill(by: string): Promise<SandboxEnding> {
-    return this.#end({ kind: "killed", by });
+    void this.#end({ kind: "killed", by });
+    // Not the promise of #end: whoever listens to `ended`, the engine's list for one, hears of it first.
+    return this.ended;
   }
 
   /** Lets go without ending it: another process may adopt it. */

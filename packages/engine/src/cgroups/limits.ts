@@ -4,8 +4,8 @@ import type { Hierarchy } from "./hierarchies.js";
 import { errnoOf, hasFile, readKernelFile, readNumber, writeKernelFile } from "./kernel-files.js";
 
 /** For bubblewrap and the guest, outside of what the commands may use: the control channel outlives their OOM. */
-export const GUEST_MEMORY_BYTES = 64 * 1024 * 1024;
-export const GUEST_PIDS = 24;
+export const GUEST_MEMORY_BYTES = 96 * 1024 * 1024;
+export const GUEST_PIDS = 80;
 
 /** A compromised guest shall not fill the kernel with cgroups: one level, and more than any sandbox runs at once. */
 const COMMAND_CGROUPS_MAX = 4096;

@@ -188,8 +188,11 @@ export class GuestConnection {
   drained(): Promise<void> {
     if (!this.#socket.writableNeedDrain || this.#failure !== undefined) return Promise.resolve();
     return new Promise((resolve) => {
-      this.#socket.once("drain", resolve);
-      this.#socket.once("close", resolve);
+      const done = () => {
+        this.#socket.off("drain", done).off("close", done);
+        resolve();
+      };
+      this.#socket.on("drain", done).on("close", done);
     });
   }
 

@@ -257,7 +257,7 @@ export class GuestFiles implements SandboxFiles {
     path: string,
     options: { user?: string; recursive?: boolean; signal?: AbortSignal } = {},
   ): Promise<AsyncIterable<WatchEvent>> {
-    options.signal?.throwIfAborted();
+    if (options.signal?.aborted) throw new HoldfastError("canceled", "the watch was canceled");
     let ready: () => void = () => {};
     let failed: (reason: Error) => void = () => {};
     const standing = new Promise<void>((resolve, reject) => {

@@ -3,6 +3,7 @@
 export interface ImageMount {
   /** Layers of a read-only overlay, uppermost first; one layer alone is bound as it is. */
   readonly layers: readonly string[];
+  /** A directory right below /. */
   readonly target: string;
 }
 
