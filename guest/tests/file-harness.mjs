@@ -85,7 +85,7 @@ function decode(payload) {
       : name === "MTIME_NS"
         ? bytes.readBigUInt64LE()
         : Number(bytes.readBigUInt64LE());
-    if (name === "XATTR") (fields.XATTR ??= []).push(value);
+    if (name === "XATTR") fields.XATTR = [...(fields.XATTR ?? []), value];
     else fields[name] = value;
     fields.raw[name] = bytes;
   }

@@ -65,7 +65,7 @@ export function parseFields(payload) {
     const length = payload.readUInt32LE(at + 1);
     const value = payload.subarray(at + 5, at + 5 + length);
     const parsed = texts.has(name) ? value.toString() : Number(value.readBigUInt64LE());
-    if (name === "ARG" || name === "XATTR") (out[name] ??= []).push(parsed);
+    if (name === "ARG" || name === "XATTR") out[name] = [...(out[name] ?? []), parsed];
     else out[name] = parsed;
     at += 5 + length;
   }
@@ -137,7 +137,10 @@ export class Stream {
       if (left <= 0) throw new Error(`timed out; notes ${JSON.stringify(this.notes)} end ${JSON.stringify(this.end)}`);
       await new Promise((resolve) => {
         const timer = setTimeout(resolve, left);
-        this.#waiters.push(() => (clearTimeout(timer), resolve()));
+        this.#waiters.push(() => {
+          clearTimeout(timer);
+          resolve();
+        });
       });
     }
     return this;

@@ -7,7 +7,7 @@ import type { SandboxSpec } from "../engine.js";
 import { GuestConnection } from "../guest/connection.js";
 import { bootId } from "../host/processes.js";
 import { claimUidRange, type UidRange } from "../host/uid-ranges.js";
-import { prepareHostImage, prepareSkeleton } from "../images/host-image.js";
+import { prepareHostImage } from "../images/host-image.js";
 import type { PreparedImage } from "../images/image.js";
 import { prepareRootfsImage } from "../images/rootfs-image.js";
 import { diskPathOf, dismantle, type Monitor } from "./dismantle.js";
@@ -39,7 +39,7 @@ const HOST_REMEDIES: ReadonlyArray<readonly [step: RegExp, hint: string]> = [
 ];
 
 export function prepareImage(host: HostParts, spec: Pick<SandboxSpec, "image">): PreparedImage {
-  const skeleton = prepareSkeleton({ imagesDirectory: host.imagesDirectory, guestPath: host.launcher.guestPath });
+  const skeleton = host.skeleton();
   switch (spec.image.kind) {
     case "host":
       return prepareHostImage(skeleton);
@@ -124,19 +124,6 @@ export async function createSandbox(
   try {
     uids = claimUidRange(host.records.pathOf(id));
     cgroup = host.cgroups.create(id, { limits: spec.limits, uid: uids.base, gid: uids.base });
-    let record: SandboxRecord = {
-      version: 1,
-      id,
-      bootId: bootId(),
-      createdAt: new Date().toISOString(),
-      phase: "creating",
-      spec,
-      limits: spec.limits,
-      uidSlot: uids.slot,
-      cgroupPaths: cgroup.paths,
-      disk: { path: diskPath, quotaId: undefined },
-    };
-    host.records.write(record);
     const plan: LaunchPlan = {
       bwrapPath: host.bwrapPath,
       guestPath: host.launcher.guestPath,
@@ -160,7 +147,18 @@ export async function createSandbox(
       options.signal,
     );
     const connection = await connectToGuest(socketPath, logPath, monitor, options.signal);
-    record = { ...record, phase: "running", disk: { path: diskPath, quotaId: diskId === 0 ? undefined : diskId } };
+    const record: SandboxRecord = {
+      version: 1,
+      id,
+      bootId: bootId(),
+      createdAt: new Date().toISOString(),
+      spec,
+      limits: spec.limits,
+      uidSlot: uids.slot,
+      cgroupPaths: cgroup.paths,
+      disk: { path: diskPath, quotaId: diskId === 0 ? undefined : diskId },
+    };
+    // Until it is written there is nothing to adopt, and a sweep finds the parts by the id.
     host.records.write(record);
     return new BubblewrapSandbox(host, {
       record,

@@ -16,6 +16,7 @@ import { findProgram } from "../host/find-program.js";
 import { Launcher } from "../host/launcher.js";
 import { bootId, ourIdentity } from "../host/processes.js";
 import { listUidClaims, releaseUidRange } from "../host/uid-ranges.js";
+import { prepareSkeleton } from "../images/host-image.js";
 import { openBtrfsPool } from "../storage/btrfs-pool.js";
 import { openDirPool } from "../storage/dir-pool.js";
 import { POOL_KINDS, type PoolKind } from "../storage/pool.js";
@@ -32,6 +33,21 @@ export interface BubblewrapEngineOptions {
   readonly stateDirectory?: string;
   readonly pool?: PoolKind;
   readonly log?: Log;
+}
+
+/** How long a skeleton counts as up to date: looking takes half a millisecond, and hosts are not upgraded that often. */
+const SKELETON_FRESH_MS = 5000;
+
+function skeletonSource(imagesDirectory: string, guestPath: string): () => string {
+  let path: string | undefined;
+  let lookedAt = 0;
+  return () => {
+    if (path === undefined || Date.now() - lookedAt > SKELETON_FRESH_MS) {
+      path = prepareSkeleton({ imagesDirectory, guestPath });
+      lookedAt = Date.now();
+    }
+    return path;
+  };
 }
 
 const silentLog: Log = { info: () => {}, warn: () => {} };
@@ -117,7 +133,7 @@ export class BubblewrapEngine implements Engine {
       bwrapPath,
       pool,
       records,
-      imagesDirectory,
+      skeleton: skeletonSource(imagesDirectory, launcher.guestPath),
       us: ourIdentity(),
       log: options.log ?? silentLog,
     });
@@ -159,7 +175,7 @@ export class BubblewrapEngine implements Engine {
       if (this.#sandboxes.has(id) || records.hasLivingOwner(id)) continue;
       const record = records.read(id);
       const why =
-        record === undefined || record.phase === "creating"
+        record === undefined
           ? "its creation was cut off"
           : record.bootId !== bootId()
             ? "the host has been restarted since"
@@ -205,7 +221,7 @@ export class BubblewrapEngine implements Engine {
   async #adoptOne(id: SandboxId): Promise<BubblewrapSandbox | undefined> {
     const { records, cgroups, log, us } = this.#host;
     const record = records.read(id);
-    if (record === undefined || record.phase !== "running" || record.bootId !== bootId()) return undefined;
+    if (record === undefined || record.bootId !== bootId()) return undefined;
     if (record.spec.whenOwnerDies === "end") return undefined;
     const cgroup = cgroups.openAt(record.cgroupPaths as Record<string, string>);
     if (cgroup === undefined || cgroup.isEmpty()) return undefined;

@@ -1,7 +1,7 @@
 /**
  * What must outlive us about a sandbox, as files below the state directory:
  *
- *   sandboxes/<id>/record.json            the sandbox
+ *   sandboxes/<id>/record.json            the sandbox, once it runs
  *   sandboxes/<id>/owner.<pid>.<ticks>    an empty file whose name says which process answers for it
  *   sandboxes/<id>/guest.sock             the guest
  *   sandboxes/<id>/launch.log             what the launcher and bubblewrap had to say
@@ -25,8 +25,6 @@ export interface SandboxRecord {
   readonly id: SandboxId;
   readonly bootId: string;
   readonly createdAt: string;
-  /** Until `running` there is nothing to adopt. */
-  readonly phase: "creating" | "running";
   readonly spec: SandboxSpec;
   /** As resized since. */
   readonly limits: SandboxLimits;
