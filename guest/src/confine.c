@@ -112,9 +112,17 @@ void confine_resources(const struct guest *guest) {
     choose_cpus(guest);
 }
 
-static bool drop_bounding_set(void) {
+/*
+ * File capabilities set on a writable directory of the host would hold outside, where its ids are the host's: without
+ * SETFCAP nobody can set them.
+ */
+static uint32_t capabilities_of_root(const struct guest *guest) {
+    return guest->host_writable ? root_capabilities & ~BIT(CAP_SETFCAP_BIT) : root_capabilities;
+}
+
+static bool drop_bounding_set(uint32_t kept) {
     for (int bit = 0; bit <= CAP_LAST_POSSIBLE; bit++) {
-        if (bit < 32 && (root_capabilities & BIT(bit))) continue;
+        if (bit < 32 && (kept & BIT(bit))) continue;
         if (prctl(PR_CAPBSET_DROP, bit, 0, 0, 0) == 0) continue;
         if (errno == EINVAL) break; /* beyond the last one this kernel knows */
         return false;
@@ -136,16 +144,17 @@ static bool change_ids(const struct user *user) {
            syscall(SYS_setresuid, user->uid, user->uid, user->uid) == 0;
 }
 
-bool confine_identity(const struct user *user, bool outside) {
+bool confine_identity(const struct guest *guest, const struct user *user) {
     /* A test run by an ordinary user can only stay who it is. */
-    if (outside && geteuid() != 0) {
+    if (guest->outside && geteuid() != 0) {
         errno = EPERM;
         return user->uid == geteuid();
     }
-    if (!drop_bounding_set() || !change_ids(user)) return false;
-    return set_capabilities(user->uid == 0 ? root_capabilities : 0);
+    uint32_t of_root = capabilities_of_root(guest);
+    if (!drop_bounding_set(of_root) || !change_ids(user)) return false;
+    return set_capabilities(user->uid == 0 ? of_root : 0);
 }
 
-bool confine_system_calls(void) {
-    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && seccomp_install();
+bool confine_system_calls(const struct guest *guest) {
+    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && seccomp_install(guest->host_writable);
 }

@@ -11,8 +11,8 @@ struct guest;
 /* Priority for the OOM killer, rlimits and CPUs. What is not permitted stays as it is: cgroups are what holds. */
 void confine_resources(const struct guest *guest);
 /* Becomes the user, with at most the capabilities of a container's root. False with errno. */
-bool confine_identity(const struct user *user, bool outside);
+bool confine_identity(const struct guest *guest, const struct user *user);
 /* no_new_privs and the system call filter. False with errno. */
-bool confine_system_calls(void);
+bool confine_system_calls(const struct guest *guest);
 
 #endif

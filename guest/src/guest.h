@@ -43,6 +43,7 @@ struct guest {
     const char *default_user;
     int spill_fd;  /* directory for spill files, or -1 */
     bool outside;  /* run by a test, without a sandbox around */
+    bool host_writable; /* a directory of the host can be written inside */
     uint64_t boot_ns;
 
     struct watch listener;

@@ -1,6 +1,7 @@
 #include "seccomp.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/prctl.h>
@@ -51,6 +52,12 @@ struct seccomp_call {
 #ifndef SYS_open_tree_attr
 #define SYS_open_tree_attr 467
 #endif
+#ifndef SYS_openat2
+#define SYS_openat2 437
+#endif
+#ifndef SYS_fchmodat2
+#define SYS_fchmodat2 452
+#endif
 #ifndef SYS_clone3
 #define SYS_clone3 435
 #endif
@@ -59,6 +66,8 @@ struct seccomp_call {
 #define NEW_TIME_NAMESPACE 0x80u   /* only for unshare: in clone these bits are the exit signal */
 #define IOCTL_TIOCSTI 0x5412u
 #define IOCTL_TIOCLINUX 0x541cu
+#define SET_ID_BITS 06000u
+#define TEMPORARY_FILE 020000000u /* the bit of O_TMPFILE that is not O_DIRECTORY */
 #define FAMILY_ALG 38u
 #define FAMILY_VSOCK 40u
 
@@ -97,7 +106,7 @@ static const uint16_t denied[] = {
 };
 
 #define DENIED_COUNT (sizeof denied / sizeof denied[0])
-#define PROGRAM_MAX (DENIED_COUNT * 2 + 48)
+#define PROGRAM_MAX (DENIED_COUNT * 2 + 112)
 
 struct builder {
     struct bpf_instruction instructions[PROGRAM_MAX];
@@ -143,7 +152,38 @@ static void deny_call_with_values(struct builder *builder, uint32_t number, unsi
     emit(builder, BPF_RETURN, 0, 0, RETURN_ALLOW);
 }
 
-static void build(struct builder *builder) {
+/* `number`, called to create (flags with O_CREAT or O_TMPFILE), fails with EPERM if the mode has set-id bits. */
+static void deny_creation_with_set_id(struct builder *builder, uint32_t number, unsigned flags, unsigned mode) {
+    emit(builder, BPF_JUMP_EQUAL, 0, 6, number);
+    load_argument(builder, flags);
+    emit(builder, BPF_JUMP_ANY_BIT, 0, 3, O_CREAT | TEMPORARY_FILE);
+    load_argument(builder, mode);
+    emit(builder, BPF_JUMP_ANY_BIT, 0, 1, SET_ID_BITS);
+    return_errno(builder, EPERM);
+    emit(builder, BPF_RETURN, 0, 0, RETURN_ALLOW);
+}
+
+/*
+ * A directory of the host that is writable inside has the host's ids: a set-id program left there by root inside would
+ * be one of root's outside. In such a sandbox no file gets those bits. (They have no effect inside anyway.)
+ */
+static void deny_set_id(struct builder *builder) {
+    deny_call_with_bits(builder, SYS_fchmod, 1, SET_ID_BITS);
+    deny_call_with_bits(builder, SYS_fchmodat, 2, SET_ID_BITS);
+    deny_call_with_bits(builder, SYS_fchmodat2, 2, SET_ID_BITS);
+    deny_call_with_bits(builder, SYS_mknodat, 2, SET_ID_BITS);
+    deny_creation_with_set_id(builder, SYS_openat, 2, 3);
+#ifdef SYS_open
+    deny_call_with_bits(builder, SYS_chmod, 1, SET_ID_BITS);
+    deny_call_with_bits(builder, SYS_mknod, 1, SET_ID_BITS);
+    deny_call_with_bits(builder, SYS_creat, 1, SET_ID_BITS);
+    deny_creation_with_set_id(builder, SYS_open, 1, 2);
+#endif
+    /* Its mode is in memory, where a filter cannot look. On ENOSYS programs use openat. */
+    deny_call(builder, SYS_openat2, ENOSYS);
+}
+
+static void build(struct builder *builder, bool host_writable) {
     builder->length = 0;
     /* Another architecture's numbers would mean other calls than those we name. */
     emit(builder, BPF_LOAD_WORD, 0, 0, (uint32_t)offsetof(struct seccomp_call, arch));
@@ -163,12 +203,13 @@ static void build(struct builder *builder) {
     deny_call_with_values(builder, SYS_ioctl, 1, IOCTL_TIOCSTI, IOCTL_TIOCLINUX);
     /* The hypervisor's sockets pass by network namespaces; AF_ALG is kernel surface nobody needs. */
     deny_call_with_values(builder, SYS_socket, 0, FAMILY_VSOCK, FAMILY_ALG);
+    if (host_writable) deny_set_id(builder);
     emit(builder, BPF_RETURN, 0, 0, RETURN_ALLOW);
 }
 
-bool seccomp_install(void) {
+bool seccomp_install(bool host_writable) {
     struct builder builder;
-    build(&builder);
+    build(&builder, host_writable);
     struct bpf_program program = { .length = builder.length, .instructions = builder.instructions };
     return prctl(PR_SET_SECCOMP, MODE_FILTER, &program, 0, 0) == 0;
 }

@@ -4,7 +4,10 @@
 
 #include <stdbool.h>
 
-/* Installs the filter for this process and all it will start. Needs no_new_privs. False with errno. */
-bool seccomp_install(void);
+/*
+ * Installs the filter for this process and all it will start. Needs no_new_privs. False with errno. `host_writable`: a
+ * directory of the host can be written inside, so no set-id files may be made.
+ */
+bool seccomp_install(bool host_writable);
 
 #endif

@@ -110,11 +110,11 @@ static _Noreturn void run_child(const struct guest *guest, const struct spawn *s
     if (!become_session(spawn)) give_up(failure_fd, SPAWN_TERMINAL);
     umask(022);
     confine_resources(guest);
-    if (!confine_identity(spawn->user, guest->outside)) give_up(failure_fd, SPAWN_CONFINE);
+    if (!confine_identity(guest, spawn->user)) give_up(failure_fd, SPAWN_CONFINE);
     if (!enter_directory(spawn)) give_up(failure_fd, SPAWN_CWD);
     /* Everything of ours is close-on-exec from birth; this is the second lock on the same door. */
     (void)syscall(SYS_close_range, 3u, ~0u, CLOSE_RANGE_CLOEXEC_FLAG);
-    if (!confine_system_calls()) give_up(failure_fd, SPAWN_CONFINE);
+    if (!confine_system_calls(guest)) give_up(failure_fd, SPAWN_CONFINE);
     exec_program(spawn);
     give_up(failure_fd, SPAWN_EXEC);
 }

@@ -77,6 +77,8 @@ function guestArguments(plan: LaunchPlan): string[] {
     String(plan.limits.pids),
     "--orphan-ms",
     String(plan.orphanMs),
+    // There, files have the host's ids: the guest then lets nobody make set-id programs.
+    ...(plan.mounts.some((mount) => !mount.readOnly) ? ["--host-writable"] : []),
   ];
 }
 

@@ -1,41 +1,11 @@
 /** `holdfast doctor`: what this host can enforce, by what, and the remedy for what it cannot. */
-import { DEFAULT_STATE_DIRECTORY } from "../bubblewrap/engine.js";
-import { POOL_KINDS, type PoolKind } from "../storage/pool.js";
-import { inspectBudgets } from "./budgets.js";
-import { inspectIdMappedMounts } from "./id-mapped-mounts.js";
-import { inspectIsolation } from "./isolation.js";
-import { inspectPlatform } from "./platform.js";
-import { inspectPrograms } from "./programs.js";
-import { inspectResources } from "./resources.js";
-import { type DoctorReport, reportOf } from "./row.js";
-import { inspectStorage } from "./storage.js";
-import { nearestDirectory, tryRealSandbox } from "./trial.js";
+import type { InspectHostOptions } from "./probe-host.js";
+import type { DoctorReport } from "./row.js";
 
-export interface InspectHostOptions {
-  readonly stateDirectory?: string;
-  readonly pool?: PoolKind;
-}
+export type { InspectHostOptions };
 
-/** As the engine itself would choose; what it would refuse is left to the trial to report. */
-function poolInForce(chosen: PoolKind | undefined): PoolKind {
-  return chosen ?? POOL_KINDS.find((kind) => kind === process.env.HOLDFAST_POOL) ?? "btrfs";
-}
-
+/** The probes are loaded when they are asked for: whoever only starts a sandbox does not wait for them. */
 export async function inspectHost(options: InspectHostOptions = {}): Promise<DoctorReport> {
-  const platform = inspectPlatform();
-  // Nothing below exists elsewhere.
-  if (process.platform !== "linux") return reportOf(platform);
-  const stateDirectory = options.stateDirectory ?? process.env.HOLDFAST_STATE_DIR ?? DEFAULT_STATE_DIRECTORY;
-  const place = nearestDirectory(stateDirectory);
-  const pool = poolInForce(options.pool);
-  return reportOf([
-    ...platform,
-    ...(await inspectPrograms()),
-    ...inspectIsolation(),
-    ...inspectBudgets(),
-    inspectIdMappedMounts(place),
-    ...(await inspectStorage(pool)),
-    ...inspectResources(place),
-    await tryRealSandbox({ stateDirectory, pool }),
-  ]);
+  const { probeHost } = await import("./probe-host.js");
+  return await probeHost(options);
 }
