@@ -25,32 +25,15 @@
 
 #include "file-internal.h"
 #include "file-walk.h"
+#include "file-watch-nodes.h"
+#include "file-watch-seen.h"
 
-#define WATCH_DIRECTORIES_MAX 65536
-#define SEEN_MAX 65536
-#define BUCKETS 4096
 /* A system call changes the tree a moment before it queues the event; so long we wait before we believe the queue. */
 #define SETTLE_MS 20
 #define SYNC_TRIES 10
 #define PEER_CHECK_EVERY 256
 #define WATCH_MASK                                                                                                   \
     (IN_CREATE | IN_MODIFY | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO | IN_ATTRIB | IN_DELETE_SELF | IN_MOVE_SELF | IN_ONLYDIR)
-
-struct node {
-    struct node *next; /* in its bucket */
-    int watch;
-    int parent; /* the parent's watch; -1 for the root */
-    uint32_t generation;
-    bool detached; /* moved away; dropped unless it turns up again */
-    bool doomed;
-    char name[]; /* at most NAME_MAX bytes */
-};
-
-struct seen {
-    struct seen *next;
-    int watch;
-    char name[];
-};
 
 static struct watcher {
     struct worker *worker;
@@ -59,17 +42,9 @@ static struct watcher {
     bool recursive;
     dev_t device; /* of the root */
     ino_t inode;
-    int root;
     int parent; /* the watch on the directory the root stands in; -1 if none */
     char root_name[NAME_MAX + 1];
-    uint32_t generation;
-    struct node *nodes[BUCKETS];
-    size_t node_count;
-    size_t detached_count;
-    struct seen *seen[BUCKETS];
-    size_t seen_count;
     int64_t last_sync_ms;
-    char name[ENTRY_PATH_MAX + 1]; /* where names are put together, from the end */
 } watcher;
 
 static int64_t now_ms(void) {
@@ -91,149 +66,6 @@ static void emit(uint64_t event, const char *name) {
 static void __attribute__((noreturn)) finish(uint64_t event) {
     emit(event, "");
     worker_done_empty(watcher.worker);
-}
-
-/* ---- nodes ---- */
-
-static struct node **node_slot(int watch) {
-    struct node **slot = &watcher.nodes[(unsigned)watch % BUCKETS];
-    while (*slot && (*slot)->watch != watch) slot = &(*slot)->next;
-    return slot;
-}
-
-static struct node *node_find(int watch) { return *node_slot(watch); }
-
-static void node_forget(int watch) {
-    struct node **slot = node_slot(watch);
-    struct node *node = *slot;
-    if (!node) return;
-    *slot = node->next;
-    if (node->detached) watcher.detached_count--;
-    watcher.node_count--;
-    free(node);
-}
-
-/* Puts a node where the directory was just found. */
-static int node_put(int watch, int parent, const char *name, bool *is_new) {
-    struct node **slot = node_slot(watch);
-    struct node *old = *slot;
-    *is_new = !old;
-    if (old && old->parent == parent && strcmp(old->name, name) == 0) {
-        if (old->detached) watcher.detached_count--;
-        old->detached = false;
-        old->generation = watcher.generation;
-        return 0;
-    }
-    if (!old && watcher.node_count >= WATCH_DIRECTORIES_MAX) return ENOSPC;
-    size_t length = strlen(name);
-    struct node *node = malloc(sizeof *node + length + 1);
-    if (!node) return ENOMEM;
-    *node = (struct node){ .next = old ? old->next : NULL, .watch = watch, .parent = parent, .generation = watcher.generation };
-    memcpy(node->name, name, length + 1);
-    *slot = node;
-    if (old && old->detached) watcher.detached_count--;
-    if (!old) watcher.node_count++;
-    free(old);
-    return 0;
-}
-
-/*
- * "a/b" for the directory b in a, with "/name" added if there is one. NULL if the way to the root is broken: then a rename
- * is still in the queue. Steps are counted, since racing renames could make nodes each other's parent for a moment.
- */
-static const char *node_path(const struct node *node, const char *name) {
-    char *at = watcher.name + sizeof watcher.name - 1;
-    *at = 0;
-    const char *part = name;
-    for (size_t steps = 0; steps <= WATCH_DIRECTORIES_MAX; steps++) {
-        if (part && part[0]) {
-            size_t length = strlen(part);
-            if ((size_t)(at - watcher.name) < length + 1) return NULL;
-            if (*at) *--at = '/';
-            at -= length;
-            memcpy(at, part, length);
-        }
-        if (!node) return NULL;
-        if (node->watch == watcher.root) return at;
-        part = node->name;
-        node = node_find(node->parent);
-    }
-    return NULL;
-}
-
-static bool lies_in_detached(const struct node *node) {
-    for (size_t steps = 0; node && steps <= WATCH_DIRECTORIES_MAX; steps++) {
-        if (node->detached) return true;
-        if (node->watch == watcher.root) return false;
-        node = node_find(node->parent);
-    }
-    return true; /* leads nowhere */
-}
-
-/* Drops what was moved out for good, or, after everything was gone through, what was not met. */
-static void drop_nodes(bool stale) {
-    for (int pass = 0; pass < 2; pass++)
-        for (size_t i = 0; i < BUCKETS; i++)
-            for (struct node *node = watcher.nodes[i], *next; node; node = next) {
-                next = node->next;
-                if (pass == 0) {
-                    node->doomed = stale ? node->generation != watcher.generation : lies_in_detached(node);
-                } else if (node->doomed && node->watch != watcher.root) {
-                    inotify_rm_watch(watcher.inotify, node->watch);
-                    node_forget(node->watch);
-                }
-            }
-}
-
-static struct node *node_child(int parent, const char *name) {
-    for (size_t i = 0; i < BUCKETS; i++)
-        for (struct node *node = watcher.nodes[i]; node; node = node->next)
-            if (node->parent == parent && strcmp(node->name, name) == 0) return node;
-    return NULL;
-}
-
-/* ---- what a scan has reported ---- */
-
-static struct seen **seen_slot(int watch, const char *name) {
-    uint32_t hash = 2166136261u ^ (uint32_t)watch;
-    for (const char *at = name; *at; at++) hash = (hash ^ (unsigned char)*at) * 16777619u;
-    struct seen **slot = &watcher.seen[hash % BUCKETS];
-    while (*slot && ((*slot)->watch != watch || strcmp((*slot)->name, name) != 0)) slot = &(*slot)->next;
-    return slot;
-}
-
-static void seen_add(int watch, const char *name) {
-    struct seen **slot = seen_slot(watch, name);
-    if (*slot || watcher.seen_count >= SEEN_MAX) return; /* at worst one CREATE comes twice */
-    size_t length = strlen(name);
-    struct seen *seen = malloc(sizeof *seen + length + 1);
-    if (!seen) return;
-    seen->next = NULL;
-    seen->watch = watch;
-    memcpy(seen->name, name, length + 1);
-    *slot = seen;
-    watcher.seen_count++;
-}
-
-static bool seen_take(int watch, const char *name) {
-    if (watcher.seen_count == 0) return false;
-    struct seen **slot = seen_slot(watch, name);
-    struct seen *seen = *slot;
-    if (!seen) return false;
-    *slot = seen->next;
-    free(seen);
-    watcher.seen_count--;
-    return true;
-}
-
-static void seen_clear(void) {
-    for (size_t i = 0; watcher.seen_count > 0 && i < BUCKETS; i++)
-        while (watcher.seen[i]) {
-            struct seen *seen = watcher.seen[i];
-            watcher.seen[i] = seen->next;
-            free(seen);
-            watcher.seen_count--;
-        }
 }
 
 /* ---- watching directories ---- */
@@ -374,8 +206,8 @@ static int sync_all(bool report) {
 static void resync(void) {
     emit(WATCH_EVENT_OVERFLOW, "");
     seen_clear();
-    watcher.generation++;
-    if (sync_all(true) == 0) drop_nodes(true);
+    node_table.generation++;
+    if (sync_all(true) == 0) drop_nodes(watcher.inotify, true);
 }
 
 static void sync_below(const struct node *parent, const char *name) {
@@ -418,7 +250,7 @@ static void handle(const struct inotify_event *event) {
         handle_parent(event);
         return;
     }
-    if (event->wd == watcher.root) {
+    if (event->wd == node_table.root) {
         if (event->mask & (IN_DELETE_SELF | IN_UNMOUNT | IN_IGNORED)) finish(WATCH_EVENT_REMOVE);
         if (event->mask & IN_MOVE_SELF) finish(WATCH_EVENT_RENAME);
     }
@@ -445,7 +277,7 @@ static void handle(const struct inotify_event *event) {
         struct node *moved = watcher.recursive && (event->mask & IN_ISDIR) ? node_child(event->wd, event->name) : NULL;
         if (moved && !moved->detached) {
             moved->detached = true;
-            watcher.detached_count++;
+            node_table.detached_count++;
         }
     }
 }
@@ -466,7 +298,7 @@ static void read_events(void) {
 
 static void __attribute__((noreturn)) run(void) {
     for (;;) {
-        bool unsettled = watcher.detached_count > 0 || watcher.seen_count > 0;
+        bool unsettled = node_table.detached_count > 0 || seen_any();
         struct pollfd fds[2] = {
             { .fd = watcher.inotify, .events = POLLIN },
             { .fd = watcher.worker->socket, .events = POLLIN | POLLRDHUP },
@@ -483,7 +315,7 @@ static void __attribute__((noreturn)) run(void) {
         if (fds[0].revents & POLLIN) read_events();
         /* The queue has been read to its end since. */
         if (now_ms() - watcher.last_sync_ms >= SETTLE_MS) seen_clear();
-        if (ready == 0 && watcher.detached_count > 0) drop_nodes(false);
+        if (ready == 0 && node_table.detached_count > 0) drop_nodes(watcher.inotify, false);
     }
 }
 
@@ -527,13 +359,13 @@ void file_watch(struct worker *worker) {
     if (watcher.inotify < 0) worker_fail_path(worker, errno, path);
 
     watch_parent(fd);
-    int error = watch_fd(fd, path, WATCH_MASK, &watcher.root);
-    if (watcher.root == watcher.parent) watcher.parent = -1;
+    int error = watch_fd(fd, path, WATCH_MASK, &node_table.root);
+    if (node_table.root == watcher.parent) watcher.parent = -1;
     if (!error && watcher.recursive) {
         error = sync_all(false);
     } else if (!error) {
         bool is_new;
-        error = node_put(watcher.root, -1, "", &is_new);
+        error = node_put(node_table.root, -1, "", &is_new);
     }
     close(fd);
     if (error == ENOSPC)
