@@ -7,5 +7,5 @@ export type { InspectHostOptions };
 /** The probes are loaded when they are asked for: whoever only starts a sandbox does not wait for them. */
 export async function inspectHost(options: InspectHostOptions = {}): Promise<DoctorReport> {
   const { probeHost } = await import("./probe-host.js");
-  return await probeHost(options);
+  return probeHost(options);
 }
