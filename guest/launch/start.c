@@ -219,7 +219,8 @@ _Noreturn void start_main(int argc, char **argv) {
 
     mounts_open(request.mounts, request.mount_count, userns);
     if (unshare(CLONE_NEWNS) < 0) die("mount namespace", "unshare");
-    if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0) die("mount namespace", "make private");
+    /* Nothing of ours goes out; what the host unmounts goes here too, so that we keep no device of its busy. */
+    if (mount(NULL, "/", NULL, MS_REC | MS_SLAVE, NULL) < 0) die("mount namespace", "make slave");
     mounts_stage(request.stage);
     mounts_place(request.uid_base, request.mounts, request.mount_count, request.overlays, request.overlay_count);
     if (request.dev_name) dev_make(request.dev_name, request.uid_base, request.shm_bytes);

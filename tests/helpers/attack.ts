@@ -28,13 +28,29 @@ export function compile(name: string): Buffer {
   }
 }
 
+/** Runs it on the host, for looking at what was left there. */
+export function runOnHost(name: string, args: readonly string[]): string {
+  const directory = mkdtempSync(join(tmpdir(), "attack-"));
+  try {
+    writeFileSync(join(directory, name), compile(name), { mode: 0o755 });
+    return execFileSync(join(directory, name), args, { encoding: "utf8" });
+  } finally {
+    rmSync(directory, { recursive: true, force: true });
+  }
+}
+
 /** Root inside can be had by everybody there, by sudo: what root cannot do is the boundary. */
 export const WHO = ["user", "root"] as const;
 
 const DEADLINE = { limits: { wallMs: 30_000 }, graceMs: 500 } as const;
 
 /** Brings the program in and runs it. */
-export async function attack(sandbox: Sandbox, name: string, args: readonly string[] = [], spec: Partial<CommandSpec> = {}): Promise<RunResult> {
+export async function attack(
+  sandbox: Sandbox,
+  name: string,
+  args: readonly string[] = [],
+  spec: Partial<CommandSpec> = {},
+): Promise<RunResult> {
   const path = `/tmp/attack-${name}`;
   await sandbox.files.write(path, compile(name), { mode: 0o755 });
   return run(sandbox, [path, ...args], { ...DEADLINE, ...spec });

@@ -219,8 +219,11 @@ export interface Engine {
   list(): Sandbox[];
   /** Takes over the sandboxes that a dead process of ours left running. */
   adopt(): Promise<Sandbox[]>;
-  /** Ends and removes whatever of ours is left, belongs to no living process and was not adopted. */
-  sweep(): Promise<SweepReport[]>;
+  /**
+   * Ends and removes whatever of ours is left, belongs to no living process and was not adopted. `abandoned` leaves alone
+   * what is meant to be kept: somebody else may be about to adopt it.
+   */
+  sweep(options?: { readonly which?: "all" | "abandoned" }): Promise<SweepReport[]>;
   /** Lets go of everything: sandboxes are killed, or left to be adopted. */
   close(options: { readonly sandboxes: "kill" | "keep" }): Promise<void>;
 }

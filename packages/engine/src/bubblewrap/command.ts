@@ -1,5 +1,5 @@
 /** A command in a bubblewrap sandbox: what the guest reports, joined with what the kernel counted. */
-import { mkdirSync, readFileSync, renameSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, readFileSync, renameSync, writeFileSync } from "node:fs";
 import type { Writable } from "node:stream";
 import {
   type CommandCause,
@@ -80,6 +80,12 @@ function startFields(
 /** The errors of a start that are the program's, not the sandbox's: what a shell calls 126 and 127. */
 function startError(error: HoldfastError, program: string): HoldfastError {
   if (error.code === "user_not_found" || error.code === "canceled" || error.details.errno === undefined) return error;
+  if (error.message.startsWith("cwd '")) {
+    return new HoldfastError("invalid_argument", error.message, {
+      cause: error,
+      details: { ...error.details, field: "cwd" },
+    });
+  }
   return new HoldfastError("command_failed_to_start", error.message, {
     cause: error,
     details: { ...error.details, program, exitCode: error.details.errno === "ENOENT" ? 127 : 126 },
@@ -133,7 +139,7 @@ export class RunningCommand implements Command {
     sandboxEnv: Readonly<Record<string, string>>,
   ): Promise<RunningCommand> {
     const fields = startFields(id, spec, { env: sandboxEnv, outputBytes: context.limits().outputBytes });
-    const stream = new CommandStream(context.connection, FRAME.START, fields);
+    const stream = new CommandStream(context.connection, id, FRAME.START, fields);
     let pid: number;
     try {
       pid = await stream.started;
@@ -151,6 +157,7 @@ export class RunningCommand implements Command {
     const from = options.from ?? { stdout: 0, stderr: 0 };
     const stream = new CommandStream(
       context.connection,
+      id,
       FRAME.ATTACH,
       [
         [FIELD.COMMAND_ID, id],
@@ -284,7 +291,8 @@ export class RunningCommand implements Command {
 function writeEnding(directory: string | undefined, id: number, ending: CommandEnding): void {
   if (directory === undefined) return;
   try {
-    mkdirSync(directory, { recursive: true });
+    // Not its parents: a sandbox that was removed meanwhile must not come back as an empty directory.
+    if (!existsSync(directory)) mkdirSync(directory);
     writeFileSync(`${directory}/${id}.new`, JSON.stringify(ending));
     renameSync(`${directory}/${id}.new`, `${directory}/${id}.json`);
   } catch {

@@ -167,13 +167,18 @@ export class BubblewrapEngine implements Engine {
     return adopted;
   }
 
-  async sweep(): Promise<SweepReport[]> {
+  async sweep(options: { which?: "all" | "abandoned" } = {}): Promise<SweepReport[]> {
     const { records, cgroups, log } = this.#host;
     const reports: SweepReport[] = [];
+    records.removeScraps();
     const ids = new Set([...records.list(), ...cgroups.list().filter((id) => records.exists(id))]);
     for (const id of ids) {
       if (this.#sandboxes.has(id) || records.hasLivingOwner(id)) continue;
       const record = records.read(id);
+      // It may have ended by itself since the list was made.
+      if (!records.exists(id)) continue;
+      if (options.which === "abandoned" && record?.spec.whenOwnerDies === "keep" && record.bootId === bootId())
+        continue;
       const why =
         record === undefined
           ? "its creation was cut off"

@@ -61,17 +61,21 @@ export class SandboxRecords {
     return path;
   }
 
-  /** Makes the sandbox's directory; the owner is known from the first moment. */
+  /** Makes the sandbox's directory, whole: nobody sees it without its owner. */
   claim(id: SandboxId, owner: ProcessIdentity): void {
+    const fresh = join(this.directory, `.${id}.${owner.pid}.${owner.startTicks}`);
+    mkdirSync(fresh, { mode: 0o700 });
+    writeFileSync(join(fresh, ownerFileName(owner)), "");
     try {
-      mkdirSync(this.pathOf(id), { mode: 0o700 });
+      renameSync(fresh, this.pathOf(id));
     } catch (error) {
-      if ((error as NodeJS.ErrnoException).code === "EEXIST") {
+      rmSync(fresh, { recursive: true, force: true });
+      const { code } = error as NodeJS.ErrnoException;
+      if (code === "ENOTEMPTY" || code === "EEXIST") {
         throw new HoldfastError("sandbox_exists", `there is a sandbox with id ${id} already`);
       }
       throw HoldfastError.from(error);
     }
-    writeFileSync(this.pathOf(id, ownerFileName(owner)), "");
   }
 
   write(record: SandboxRecord): void {
@@ -137,8 +141,28 @@ export class SandboxRecords {
     return true;
   }
 
+  /** Gone under its name at once: nobody sees it without its owner here either. */
   remove(id: SandboxId): void {
-    rmSync(this.pathOf(id), { recursive: true, force: true });
+    const going = join(this.directory, `.${id}.gone`);
+    try {
+      renameSync(this.pathOf(id), going);
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code !== "ENOENT") throw HoldfastError.from(error);
+    }
+    rmSync(going, { recursive: true, force: true });
+  }
+
+  /** What a process left that was killed in the middle of claim or remove. */
+  removeScraps(): void {
+    for (const name of readdirSync(this.directory)) {
+      const maker = /^\.[a-z0-9]+\.(\d+)\.(\d+)$/.exec(name);
+      const isLeft =
+        name.endsWith(".gone") ||
+        (maker?.[1] !== undefined &&
+          maker[2] !== undefined &&
+          !isAlive({ pid: Number(maker[1]), startTicks: maker[2] }));
+      if (name.startsWith(".") && isLeft) rmSync(join(this.directory, name), { recursive: true, force: true });
+    }
   }
 
   exists(id: SandboxId): boolean {

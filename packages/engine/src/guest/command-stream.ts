@@ -9,7 +9,7 @@ import {
   FIELD,
   type FieldList,
   type Fields,
-  type FRAME,
+  FRAME,
   HoldfastError,
   NOTE,
   ProtocolError,
@@ -67,7 +67,9 @@ export class CommandStream {
   readonly stdin: Writable;
 
   readonly #connection: GuestConnection;
+  readonly #commandId: number;
   readonly #stream: GuestStream;
+  #letGo = false;
   readonly #offsets: [number, number, number] = [0, 0, 0];
   readonly #owed: [number, number, number] = [0, 0, 0];
   #stdinCredit = 0;
@@ -77,16 +79,18 @@ export class CommandStream {
 
   constructor(
     connection: GuestConnection,
+    commandId: number,
     type: typeof FRAME.START | typeof FRAME.ATTACH,
     fields: FieldList,
     from: { readonly stdout: number; readonly stderr: number } = { stdout: 0, stderr: 0 },
   ) {
     this.#connection = connection;
+    this.#commandId = commandId;
     this.#offsets[CHANNEL.out] = from.stdout;
     this.#offsets[CHANNEL.err] = from.stderr;
     this.output = new CreditQueue<OutputEvent>(
       (event, cost) => this.#payBack(event, cost),
-      () => this.#stream.reset(),
+      () => this.detach(),
     );
     this.started = new Promise((resolve, reject) => {
       this.#settleStarted = { resolve, reject };
@@ -108,8 +112,20 @@ export class CommandStream {
     );
   }
 
+  /** Lets go of the output. The command runs on, and how it ends is still told. */
   detach(): void {
+    if (this.#letGo || this.#stream.ended) return;
+    this.#letGo = true;
     this.#stream.reset();
+    // A reader without credit that asks for nothing to wait: it holds up nobody, and hears of the exit.
+    this.#connection.openStream(FRAME.ATTACH, [[FIELD.COMMAND_ID, this.#commandId]], {
+      onNote: (note) => {
+        if (note.number(FIELD.NOTE_KIND) === NOTE.EXITED) this.#settleExited(exitFromFields(note));
+      },
+      onEnd: (result) => {
+        if (result instanceof HoldfastError) this.#settleExited(result);
+      },
+    });
   }
 
   #onNote(note: Fields): void {
@@ -163,10 +179,10 @@ export class CommandStream {
   #onEnd(result: Fields | HoldfastError): void {
     if (result instanceof HoldfastError) {
       this.#settleStarted.reject(result);
-      this.#settleExited(result);
+      if (!(this.#letGo && result.code === "canceled")) this.#settleExited(result);
       // Whoever only waits for the exit need not also handle a start that was never awaited.
       this.started.catch(() => {});
-    } else {
+    } else if (!this.#letGo) {
       this.#settleExited(new HoldfastError("guest_fault", "the guest ended the command without saying how"));
     }
     this.output.finish();

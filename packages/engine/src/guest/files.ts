@@ -79,7 +79,9 @@ export function entryFromFields(fields: Fields): FileEntry {
 }
 
 function pathField(path: string, field = "path"): string {
-  if (typeof path !== "string" || path.includes("\0")) throw invalidArgument(field, path, "a path without NUL bytes");
+  // An empty path would be the home directory, which nobody means who forgets to fill one in, least of all to remove it.
+  if (typeof path !== "string" || path === "" || path.includes("\0"))
+    throw invalidArgument(field, path, "a path, not empty and without NUL bytes");
   return path;
 }
 

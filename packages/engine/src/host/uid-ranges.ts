@@ -21,19 +21,27 @@ export interface UidRange {
 const rangeOf = (slot: number): UidRange => ({ slot, base: FIRST_UID + slot * RANGE_SIZE });
 const claimPath = (slot: number): string => join(CLAIMS_DIRECTORY, String(slot));
 
+/** A new file, or undefined if somebody has it. Whoever ends the host's last sandbox removes the directory meanwhile. */
+function openClaim(slot: number): number | undefined {
+  for (let attempt = 0; ; attempt++) {
+    try {
+      return openSync(claimPath(slot), "wx", 0o600);
+    } catch (error) {
+      const { code } = error as NodeJS.ErrnoException;
+      if (code === "EEXIST") return undefined;
+      if (code !== "ENOENT" || attempt > 10) throw HoldfastError.from(error);
+      mkdirSync(CLAIMS_DIRECTORY, { recursive: true, mode: 0o755 });
+    }
+  }
+}
+
 /** `owner` is the sandbox's directory: when that is gone, so is the right to the range. */
 export function claimUidRange(owner: string): UidRange {
-  mkdirSync(CLAIMS_DIRECTORY, { recursive: true, mode: 0o755 });
   const start = Math.floor(Math.random() * RANGE_COUNT);
   for (let i = 0; i < RANGE_COUNT; i++) {
     const slot = (start + i) % RANGE_COUNT;
-    let file: number;
-    try {
-      file = openSync(claimPath(slot), "wx", 0o600);
-    } catch (error) {
-      if ((error as NodeJS.ErrnoException).code === "EEXIST") continue;
-      throw HoldfastError.from(error);
-    }
+    const file = openClaim(slot);
+    if (file === undefined) continue;
     writeSync(file, owner);
     closeSync(file);
     return rangeOf(slot);

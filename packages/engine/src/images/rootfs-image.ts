@@ -1,5 +1,5 @@
 /** A root file system directory as an image: one read-only layer, plus a small one of ours above it. */
-import { existsSync, lstatSync, statSync } from "node:fs";
+import { existsSync, lstatSync, realpathSync, statSync } from "node:fs";
 import { isAbsolute, join } from "node:path";
 import { HoldfastError, invalidArgument } from "@holdfast/protocol";
 import type { PreparedImage } from "./image.js";
@@ -10,6 +10,10 @@ export function prepareRootfsImage(path: string, skeleton: string): PreparedImag
     throw new HoldfastError("image_not_found", `no directory at ${path}`, {
       hint: "An image is `host` or a root file system directory.",
     });
+  }
+  // Its own layers lie below /: an overlay of itself is no image, and all of the host is nothing to show.
+  if (realpathSync(path) === "/") {
+    throw invalidArgument("image", path, "`host` for this machine's programs, or a directory other than /");
   }
   // Everything needs at least a place for programs; an empty directory is more likely a mistake than an image.
   if (!["bin", "usr"].some((name) => existsSync(join(path, name)) || isLink(join(path, name)))) {

@@ -62,7 +62,15 @@ async function mountPool(file: string, directory: string, launcher: Launcher): P
     // Under its final name only when it is whole: a mkfs that was cut off is made anew next time.
     await runProgram("mv", [fresh, file]);
   }
-  const mounted = await tryProgram("mount", ["-t", "btrfs", "-o", "loop,noatime,nosuid,nodev", file, directory]);
+  // discard: what sandboxes free is given back to the host's file system, the pool's file being sparse.
+  const mounted = await tryProgram("mount", [
+    "-t",
+    "btrfs",
+    "-o",
+    "loop,noatime,nosuid,nodev,discard=async",
+    file,
+    directory,
+  ]);
   if (mounted.code !== 0) {
     throw new HoldfastError("host_unsupported", `cannot mount the disk pool: ${mounted.stderr.trim()}`, {
       hint: "The default pool needs loop devices and btrfs in the kernel (modprobe loop btrfs). Without them choose the weaker pool by name: --pool dir.",

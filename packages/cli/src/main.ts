@@ -1,0 +1,38 @@
+#!/usr/bin/env node
+/** The `holdfast` command. */
+import { readFileSync } from "node:fs";
+import { CommanderError } from "commander";
+import { createProgram } from "./program.js";
+import { noteError } from "./text/notes.js";
+
+/** Our own failure, and a call that makes no sense: what env(1), timeout(1) and docker use. */
+const OUR_FAILURE = 125;
+
+function readVersion(): string {
+  const manifest = JSON.parse(readFileSync(new URL("../package.json", import.meta.url), "utf8")) as { version: string };
+  return manifest.version;
+}
+
+async function main(): Promise<number> {
+  let exitCode = 0;
+  const program = createProgram(readVersion(), (code) => {
+    exitCode = code;
+  });
+  try {
+    await program.parseAsync(process.argv);
+    return exitCode;
+  } catch (reason) {
+    // Commander has said what was wrong, or printed the help that was asked for.
+    if (reason instanceof CommanderError) return reason.exitCode === 0 ? 0 : OUR_FAILURE;
+    noteError(reason);
+    return OUR_FAILURE;
+  }
+}
+
+// A reader that goes away is no failure worth a stack trace, whatever is being printed.
+process.stdout.on("error", () => {});
+process.stderr.on("error", () => {});
+
+const exitCode = await main();
+// What waits to be written is written first; open handles (stdin, say) do not keep us.
+process.stdout.write("", () => process.stderr.write("", () => process.exit(exitCode)));

@@ -1,0 +1,164 @@
+/**
+ * `holdfast run`: one sandbox, one command in it, and nothing left of either. The steps, in order: read the flags, open
+ * the engine, sweep what dead runs left, make the sandbox, start the command, join its output, input, signals and
+ * terminal with ours, take the sandbox away, report.
+ */
+import { once } from "node:events";
+import type { ReadStream, WriteStream } from "node:tty";
+import type { Command, Engine, Log, Sandbox } from "@holdfast/engine";
+import { type CommandEnding, HoldfastError, signalNumber } from "@holdfast/protocol";
+import { note, noteError } from "../text/notes.js";
+import { READER_GONE } from "./exit-code.js";
+import { nameFlag } from "./name-flag.js";
+import { OutputPump } from "./output-pump.js";
+import { planRun, type RunFlags, type RunPlan } from "./plan.js";
+import { notesOfEnding, type RunReport, reportOfEnding, reportOfError } from "./report.js";
+import { SignalForwarder } from "./signals.js";
+import { sizeOf, Terminal } from "./terminal.js";
+import { writeReport } from "./write-report.js";
+
+/** How long a reader may take nothing before a run that was ended by force stops waiting for it. */
+const STALLED_MS = 2000;
+/** A guest that does not report the end of a command that we killed is ended with it. */
+const BACKUP_KILL_MS = 2000;
+
+const log: Log = {
+  info: () => {},
+  warn: ({ sandbox, error }, message) => note(`${message} (${String(sandbox)}): ${String(error)}`),
+};
+
+/** Resolves to what the process shall exit with. */
+export async function run(argv: readonly string[], flags: RunFlags): Promise<number> {
+  const pump = new OutputPump(process);
+  let report: RunReport;
+  try {
+    const plan = planRun(argv, flags, {
+      env: process.env,
+      stdinIsTerminal: process.stdin.isTTY === true,
+      size: sizeOf(process.stdout),
+    });
+    report = await runPlan(plan, pump);
+  } catch (reason) {
+    noteError(reason);
+    report = reportOfError(HoldfastError.from(reason), undefined);
+  }
+  try {
+    await writeReport(report, flags, pump);
+  } catch (reason) {
+    noteError(new HoldfastError("invalid_argument", `--json-file: ${HoldfastError.from(reason).message}`));
+    return report.exitCode === 0 ? 125 : report.exitCode;
+  }
+  await pump.flush();
+  return report.exitCode;
+}
+
+async function runPlan(plan: RunPlan, pump: OutputPump): Promise<RunReport> {
+  const signals = new SignalForwarder(plan.graceMs);
+  const fatal = fatalErrors();
+  let engine: Engine | undefined;
+  let sandbox: Sandbox | undefined;
+  try {
+    const { BubblewrapEngine } = await import("@holdfast/engine");
+    engine = await BubblewrapEngine.open({ ...plan.engine, log });
+    for (const { id, why } of await engine.sweep({ which: "abandoned" }))
+      note(`swept away what was left of sandbox ${id}: ${why}`);
+    sandbox = await engine.create(plan.sandbox, { signal: signals.early });
+    const ending = await Promise.race([runIn(sandbox, plan, pump, signals), fatal]);
+    for (const text of notesOfEnding(ending)) note(text);
+    return reportOfEnding(ending, sandbox.id);
+  } catch (reason) {
+    const error = nameFlag(reason);
+    const { received } = signals;
+    if (error.code === "canceled" && received !== undefined) {
+      return reportOfError(error, sandbox?.id, 128 + signalNumber(received));
+    }
+    noteError(error);
+    return reportOfError(error, sandbox?.id);
+  } finally {
+    await sandbox?.kill("the end of the run");
+    await engine?.close({ sandboxes: "kill" });
+    // Last: a signal during the clean-up must not cut it short.
+    signals.release();
+  }
+}
+
+/** A bug of ours must not keep a sandbox: it is raced against the run, so that the way out is the usual one. */
+function fatalErrors(): Promise<never> {
+  const fatal = new Promise<never>((_resolve, reject) => {
+    process.on("uncaughtException", reject);
+    process.on("unhandledRejection", reject);
+  });
+  fatal.catch(() => {});
+  return fatal;
+}
+
+async function runIn(
+  sandbox: Sandbox,
+  plan: RunPlan,
+  pump: OutputPump,
+  signals: SignalForwarder,
+): Promise<CommandEnding> {
+  const command = await sandbox.start(plan.command);
+  const terminal = new Terminal(process.stdin as ReadStream, process.stdout as WriteStream);
+  try {
+    const forced = new AbortController();
+    const end = (by: string): void => {
+      forced.abort();
+      endNow(command, sandbox, by);
+    };
+    signals.aimAt({ signal: (signal, options) => command.signal(signal, options), end });
+    void pump.broken.then(() => end(READER_GONE));
+    if (plan.tty) terminal.followSize((size) => command.resize(size));
+    if (plan.tty && plan.interactive) terminal.setRaw();
+    if (plan.interactive) feed(command);
+    const ending = await deliver(command, pump, forced.signal);
+    if (pump.isBroken) rejectLostOutput(await pump.broken);
+    return ending;
+  } finally {
+    process.stdin.destroy();
+    terminal.restore();
+  }
+}
+
+/** A reader that has seen enough is one thing; output that could not be written, to a full disk say, is another. */
+function rejectLostOutput(error: NodeJS.ErrnoException): void {
+  if (error.code === "EPIPE") return;
+  const code = error.code === "ENOSPC" ? "no_space" : "engine_fault";
+  throw new HoldfastError(code, `the output cannot be written: ${error.message}`, { cause: error });
+}
+
+function endNow(command: Command, sandbox: Sandbox, by: string): void {
+  command.cancel(by, { graceMs: 0 }).catch(() => sandbox.kill(by));
+  setTimeout(() => void sandbox.kill(by), BACKUP_KILL_MS).unref();
+}
+
+/** Our stdin to the command's; its end is its end. A command that does not read it is no error. */
+function feed(command: Command): void {
+  const { stdin } = command;
+  if (stdin === undefined) return;
+  stdin.on("error", () => process.stdin.unpipe(stdin));
+  process.stdin.on("error", () => stdin.end());
+  process.stdin.pipe(stdin);
+}
+
+/** The ending, after all output went to our reader. Only an end by force does not wait for a reader that takes nothing. */
+async function deliver(command: Command, pump: OutputPump, forced: AbortSignal): Promise<CommandEnding> {
+  const pumping = pump.run(command.output());
+  pumping.catch(() => {});
+  const ending = await command.ended;
+  const { kind } = ending.cause;
+  const wasForced = kind === "timed_out" || kind === "canceled" || forced.aborted;
+  const byForce = wasForced ? Promise.resolve() : once(forced, "abort").then(() => {});
+  const gaveUp = byForce.then(() => stalled(pump)).then(() => "stalled" as const);
+  if ((await Promise.race([pumping, gaveUp])) === "stalled" && !pump.isBroken) {
+    note("nobody took the rest of the output, and it is lost");
+  }
+  return ending;
+}
+
+async function stalled(pump: OutputPump): Promise<void> {
+  for (let before = -1; before !== pump.progress; ) {
+    before = pump.progress;
+    await new Promise((resolve) => setTimeout(resolve, STALLED_MS));
+  }
+}
