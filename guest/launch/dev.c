@@ -24,6 +24,9 @@ static const struct {
     { "stderr", "/proc/self/fd/2" }, { "core", "/proc/kcore" },      { "ptmx", "pts/ptmx" },
 };
 
+/* The host has one supply of terminals for everybody (kernel.pty.max). */
+#define TERMINALS_MAX 256u
+
 static void make_node(const char *name, dev_t device, uid_t owner) {
     if (mknod(name, S_IFCHR, device) < 0 || chmod(name, 0666) < 0 || lchown(name, owner, owner) < 0)
         die("/dev", name);
@@ -47,7 +50,7 @@ void dev_make(const char *name, uid_t owner, uint64_t shm_bytes) {
     for (size_t i = 0; i < sizeof links / sizeof *links; i++)
         if (symlink(links[i].target, links[i].name) < 0 || lchown(links[i].name, owner, owner) < 0)
             die("/dev", links[i].name);
-    snprintf(options, sizeof options, "newinstance,ptmxmode=0666,mode=0620,gid=%u", owner + 5);
+    snprintf(options, sizeof options, "newinstance,ptmxmode=0666,mode=0620,max=%u,gid=%u", TERMINALS_MAX, owner + 5);
     make_mount("pts", "devpts", MS_NOSUID | MS_NOEXEC, options, owner);
     snprintf(options, sizeof options, "mode=1777,size=%llu,uid=%u,gid=%u", (unsigned long long)shm_bytes, owner, owner);
     make_mount("shm", "tmpfs", MS_NOSUID | MS_NODEV, options, owner);

@@ -17,6 +17,9 @@
 #ifndef SYS_close_range
 #define SYS_close_range 436
 #endif
+#ifndef SYS_openat2
+#define SYS_openat2 437
+#endif
 #ifndef SYS_mount_setattr
 #define SYS_mount_setattr 442
 #endif
@@ -34,6 +37,13 @@
 #define MOUNT_ATTR_NOSUID 0x00000002
 #define MOUNT_ATTR_NODEV 0x00000004
 #define MOUNT_ATTR_IDMAP 0x00100000
+
+#define RESOLVE_NO_SYMLINKS 0x04u
+struct open_how {
+    uint64_t flags;
+    uint64_t mode;
+    uint64_t resolve;
+};
 
 struct mount_attr {
     uint64_t attr_set;

@@ -42,6 +42,7 @@ struct staged_mount {
     const char *source;
     bool read_only;
     bool idmapped;
+    bool no_links; /* the source must not be, or lie behind, a symbolic link */
     bool is_directory; /* found out when opened */
     int tree_fd;
 };
@@ -56,6 +57,7 @@ struct nested_mount {
     const char *into;
     const char *directory;
 };
+int open_detached(const char *path, bool no_links);
 void mounts_open(struct staged_mount *mounts, size_t count, int userns_fd);
 /* Enters the stage. */
 void mounts_stage(const char *stage);

@@ -21,11 +21,30 @@
 #include "kernel.h"
 #include "launch.h"
 
+/*
+ * A copy of the mount at `path`, in no namespace: from a descriptor of it `..` leads nowhere. With `no_links` no part of
+ * the path may be a symbolic link, for a path that somebody hostile may have a hand in.
+ */
+int open_detached(const char *path, bool no_links) {
+    int place = AT_FDCWD;
+    if (no_links) {
+        struct open_how how = { .flags = O_PATH | O_CLOEXEC, .resolve = RESOLVE_NO_SYMLINKS };
+        place = (int)syscall(SYS_openat2, AT_FDCWD, path, &how, sizeof how);
+        if (place < 0) return -1;
+    }
+    unsigned flags = OPEN_TREE_CLONE | O_CLOEXEC | (no_links ? AT_EMPTY_PATH : 0);
+    int tree = (int)syscall(SYS_open_tree, place, no_links ? "" : path, flags);
+    int error = errno;
+    if (no_links) close(place);
+    errno = error;
+    return tree;
+}
+
 void mounts_open(struct staged_mount *mounts, size_t count, int userns_fd) {
     for (size_t i = 0; i < count; i++) {
         struct staged_mount *mount = &mounts[i];
-        mount->tree_fd = (int)syscall(SYS_open_tree, AT_FDCWD, mount->source, OPEN_TREE_CLONE | O_CLOEXEC);
-        if (mount->tree_fd < 0) die("open tree", mount->source);
+        mount->tree_fd = open_detached(mount->source, mount->no_links);
+        if (mount->tree_fd < 0) die(mount->no_links && errno == ELOOP ? "mount source" : "open tree", mount->source);
         struct stat info;
         if (fstat(mount->tree_fd, &info) < 0) die("open tree", mount->source);
         mount->is_directory = S_ISDIR(info.st_mode);
@@ -62,7 +81,8 @@ static void mount_overlay(const struct staged_overlay *overlay) {
         die("overlay", overlay->name);
     }
     make_target(overlay->name, true);
-    if (mount("overlay", overlay->name, "overlay", MS_NOSUID | MS_NODEV, options) < 0) die("overlay", options);
+    unsigned long flags = MS_NOSUID | MS_NODEV | (overlay->upper[0] == 0 ? MS_RDONLY : 0);
+    if (mount("overlay", overlay->name, "overlay", flags, options) < 0) die("overlay", options);
 }
 
 /*

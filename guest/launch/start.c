@@ -45,7 +45,7 @@ struct request {
     struct {
         const char *path;
         int number;
-        int flags; /* of open(2) */
+        bool is_directory;
     } opened[16];
     size_t opened_count;
     const char *disk_path;
@@ -78,6 +78,7 @@ static uint64_t parse_number(const char *text) {
 static void parse_flags(struct staged_mount *mount, const char *flags) {
     mount->read_only = strstr(flags, "ro") != NULL;
     mount->idmapped = strstr(flags, "idmap") != NULL;
+    mount->no_links = strstr(flags, "nolinks") != NULL;
 }
 
 /* Each option takes a fixed number of values; the order of options does not matter. */
@@ -103,7 +104,7 @@ static void parse(struct request *request, int argc, char **argv) {
         } else if (TAKES("--dir", 2) || TAKES("--file", 2)) {
             if (request->opened_count == 16) bad_argument(argv[i]);
             size_t at = request->opened_count++;
-            request->opened[at].flags = strcmp(argv[i], "--dir") == 0 ? O_DIRECTORY : 0;
+            request->opened[at].is_directory = strcmp(argv[i], "--dir") == 0;
             request->opened[at].path = argv[i + 1];
             request->opened[at].number = (int)parse_number(argv[i + 2]);
             i += 3;
@@ -196,8 +197,11 @@ _Noreturn void start_main(int argc, char **argv) {
     report_fd = keep_above(report_fd);
     syscall(SYS_close_range, 3u, (unsigned)report_fd - 1, 0u);
     syscall(SYS_close_range, (unsigned)report_fd + 1, ~0u, 0u);
-    /* Zero is also the floor that children inherit: one below it would let any command make itself unkillable. */
-    write_file("oom_score_adj", "/proc/self/oom_score_adj", "0");
+    /*
+     * Before anything of the host's. It is also the floor that all children inherit, below which none can go again: a
+     * lower one, for the guest's sake, would let any command make itself unkillable.
+     */
+    write_file("oom_score_adj", "/proc/self/oom_score_adj", "300");
     setrlimit(RLIMIT_CORE, &(struct rlimit){ 0, 0 });
     umask(022);
     sigset_t none;
@@ -212,8 +216,10 @@ _Noreturn void start_main(int argc, char **argv) {
     int listener = keep_above(listen_at(request.socket_path));
     int opened[16];
     for (size_t i = 0; i < request.opened_count; i++) {
-        int fd = open(request.opened[i].path, O_RDONLY | O_CLOEXEC | request.opened[i].flags);
-        if (fd < 0) die("open", request.opened[i].path);
+        const char *path = request.opened[i].path;
+        /* A directory goes down detached from its mount namespace, or `..` would lead from it to the host's root. */
+        int fd = request.opened[i].is_directory ? open_detached(path, false) : open(path, O_RDONLY | O_CLOEXEC);
+        if (fd < 0) die("open", path);
         opened[i] = keep_above(fd);
     }
 

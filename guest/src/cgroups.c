@@ -92,15 +92,21 @@ static bool make_in(int directory, uint64_t command) {
     return directory < 0 || mkdirat(directory, path, 0755) == 0;
 }
 
+static bool set_limits(const struct cgroups *cgroups, uint64_t command, const struct cgroup_limits *limits) {
+    /* v1 bounds socket buffers only in cgroups where this was written; the bound itself is the sandbox's, one level up. */
+    if (cgroups->memory >= 0 &&
+        !write_number_if_present(cgroups->memory, command, "memory.kmem.tcp.limit_in_bytes", UINT64_C(1) << 40))
+        return false;
+    return (limits->memory_bytes == 0 || limit_memory(cgroups, command, limits->memory_bytes)) &&
+           (limits->pids == 0 || limit_pids(cgroups, command, limits->pids));
+}
+
 bool cgroups_make(const struct cgroups *cgroups, uint64_t command, const struct cgroup_limits *limits) {
     int directories[] = { cgroups->memory, cgroups->pids, cgroups->unified };
-    int error = 0;
     int made = 0;
     while (made < 3 && make_in(directories[made], command)) made++;
-    if (made == 3 && (limits->memory_bytes == 0 || limit_memory(cgroups, command, limits->memory_bytes)) &&
-        (limits->pids == 0 || limit_pids(cgroups, command, limits->pids)))
-        return true;
-    error = errno;
+    if (made == 3 && set_limits(cgroups, command, limits)) return true;
+    int error = errno;
     while (made > 0) remove_in(directories[--made], command);
     errno = error;
     return false;
@@ -133,6 +139,19 @@ bool cgroups_enter(const struct cgroups *cgroups, uint64_t command, bool born_in
     if (cgroups->pids >= 0 && !write_text(cgroups->pids, command, "cgroup.procs", "0")) return false;
     if (cgroups->unified < 0 || born_inside) return true;
     return write_text(cgroups->unified, command, "cgroup.procs", "0");
+}
+
+bool cgroups_enter_as_writer(const struct cgroups *cgroups) {
+    int directory = cgroups->memory >= 0 ? cgroups->memory : cgroups->unified;
+    if (directory < 0) return true;
+    if (mkdirat(directory, "files", 0755) < 0 && errno != EEXIST) return false;
+    int fd = openat(directory, "files/cgroup.procs", O_WRONLY | O_CLOEXEC);
+    if (fd < 0) return false;
+    bool entered = write(fd, "0", 1) == 1;
+    int error = errno;
+    close(fd);
+    errno = error;
+    return entered;
 }
 
 /* Signals each process listed; how many there were. The numbers are those of our own PID namespace. */

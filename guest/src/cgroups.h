@@ -35,6 +35,12 @@ void cgroups_remove(const struct cgroups *cgroups, uint64_t command);
 pid_t cgroups_fork(const struct cgroups *cgroups, uint64_t command, bool *born_inside);
 bool cgroups_enter(const struct cgroups *cgroups, uint64_t command, bool born_inside);
 
+/*
+ * For a file worker that writes: what it writes to a tmpfs is memory, and shall be the sandbox's, not the guest's. False
+ * with errno.
+ */
+bool cgroups_enter_as_writer(const struct cgroups *cgroups);
+
 /* Signals every process of the command; how many there were. SIGKILL leaves none, whatever they fork meanwhile. */
 size_t cgroups_signal(const struct cgroups *cgroups, uint64_t command, int signal_number);
 /* Which command a process belongs to, by /proc/<pid>/cgroup. */

@@ -7,6 +7,7 @@
 void child_init(struct child *child, void (*ended)(struct child *, int, const struct rusage *)) {
     list_init(&child->link);
     child->pid = 0;
+    child->must_run = false;
     child->ended = ended;
 }
 
@@ -50,6 +51,7 @@ void child_leave(struct child *child, struct list *children, struct loop *loop, 
         return;
     }
     child_init(&leaver->child, leaver_ended);
+    leaver->child.must_run = true;
     child_watch(children, &leaver->child, pid);
     timer_init(&leaver->timer, leaver_is_late);
     timer_arm(loop, &leaver->timer, after_ms);
@@ -67,8 +69,13 @@ void children_reap(struct list *children) {
     int status;
     struct rusage usage;
     pid_t pid;
-    while ((pid = wait4(-1, &status, WNOHANG, &usage)) > 0) {
+    while ((pid = wait4(-1, &status, WNOHANG | WUNTRACED, &usage)) > 0) {
         struct child *child = find(children, pid);
+        if (WIFSTOPPED(status)) {
+            /* Root inside may stop a worker of ours, and whoever waits for it would wait for ever. */
+            if (child && child->must_run) (void)kill(pid, SIGCONT);
+            continue;
+        }
         if (!child) continue;
         child_forget(child);
         child->ended(child, status, &usage);

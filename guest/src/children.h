@@ -12,6 +12,7 @@
 struct child {
     struct list link;
     pid_t pid; /* 0 once it has been reaped: the number may then belong to somebody else */
+    bool must_run; /* a program of ours: nobody inside may keep it stopped */
     void (*ended)(struct child *child, int status, const struct rusage *usage);
 };
 

@@ -1,12 +1,8 @@
 #include "confine.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <sched.h>
 #include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -15,7 +11,6 @@
 #include "guest.h"
 #include "seccomp.h"
 
-#define COMMAND_OOM_SCORE_ADJ 300
 #define OPEN_FILES_SOFT 65536
 #define OPEN_FILES_HARD 1048576
 
@@ -58,18 +53,6 @@ static const uint32_t root_capabilities =
     BIT(CAP_NET_RAW_BIT) | BIT(CAP_SYS_CHROOT_BIT) | BIT(CAP_MKNOD_BIT) | BIT(CAP_AUDIT_WRITE_BIT) |
     BIT(CAP_SETFCAP_BIT);
 
-/* Commands shall die before the guest does. Only ever raised: lowering it would need a privilege. */
-static void prefer_for_oom(void) {
-    int fd = open("/proc/self/oom_score_adj", O_RDWR | O_CLOEXEC);
-    if (fd < 0) return;
-    char text[16] = "";
-    if (read(fd, text, sizeof text - 1) > 0 && atoi(text) < COMMAND_OOM_SCORE_ADJ) {
-        int length = snprintf(text, sizeof text, "%d", COMMAND_OOM_SCORE_ADJ);
-        (void)!pwrite(fd, text, (size_t)length, 0);
-    }
-    close(fd);
-}
-
 static void limit(int resource, rlim_t soft, rlim_t hard) {
     struct rlimit wanted = { .rlim_cur = soft, .rlim_max = hard };
     if (setrlimit(resource, &wanted) == 0) return;
@@ -105,7 +88,6 @@ static void choose_cpus(const struct guest *guest) {
 }
 
 void confine_resources(const struct guest *guest) {
-    prefer_for_oom();
     if (guest->budget.pids > 0) limit(RLIMIT_NPROC, guest->budget.pids, guest->budget.pids);
     limit(RLIMIT_CORE, 0, 0);
     limit(RLIMIT_NOFILE, OPEN_FILES_SOFT, OPEN_FILES_HARD);
@@ -153,6 +135,12 @@ bool confine_identity(const struct guest *guest, const struct user *user) {
     uint32_t of_root = capabilities_of_root(guest);
     if (!drop_bounding_set(of_root) || !change_ids(user)) return false;
     return set_capabilities(user->uid == 0 ? of_root : 0);
+}
+
+bool confine_worker(const struct guest *guest) {
+    if (guest->outside) return true;
+    uint32_t of_root = capabilities_of_root(guest);
+    return drop_bounding_set(of_root) && set_capabilities(of_root) && confine_system_calls(guest);
 }
 
 bool confine_system_calls(const struct guest *guest) {

@@ -8,10 +8,15 @@
 
 struct guest;
 
-/* Priority for the OOM killer, rlimits and CPUs. What is not permitted stays as it is: cgroups are what holds. */
+/* Rlimits and CPUs. What is not permitted stays as it is: cgroups are what holds. */
 void confine_resources(const struct guest *guest);
 /* Becomes the user, with at most the capabilities of a container's root. False with errno. */
 bool confine_identity(const struct guest *guest, const struct user *user);
+/*
+ * For a file worker, which stays root inside but follows paths that the sandbox made: it may do no more than a command
+ * of root's. False with errno.
+ */
+bool confine_worker(const struct guest *guest);
 /* no_new_privs and the system call filter. False with errno. */
 bool confine_system_calls(const struct guest *guest);
 

@@ -1,11 +1,14 @@
 /* DIAL: the host reaches a port or a unix socket inside. */
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -13,6 +16,15 @@
 #include "inflow.h"
 #include "requests.h"
 #include "stream.h"
+
+/* linux/openat2.h, which musl does not have. */
+#ifndef SYS_openat2
+#define SYS_openat2 437
+#endif
+#define RESOLVE_NO_MAGICLINKS 0x02
+struct open_how {
+    uint64_t flags, mode, resolve;
+};
 
 #define DIAL_WINDOW_BYTES (256 * 1024)
 
@@ -69,12 +81,19 @@ static int connect_ipv6(struct dial *dial) {
     return error == EAFNOSUPPORT || error == EADDRNOTAVAIL ? ECONNREFUSED : error;
 }
 
+/*
+ * The sandbox may have made the path a link to one of our own descriptors: links by which the kernel jumps to another
+ * process's files are not followed. What was found is then connected to by its descriptor.
+ */
 static int connect_unix(struct dial *dial, const char *path) {
+    struct open_how how = { .flags = O_PATH | O_CLOEXEC, .resolve = RESOLVE_NO_MAGICLINKS };
+    int found = (int)syscall(SYS_openat2, AT_FDCWD, path, &how, sizeof how);
+    if (found < 0) return errno;
     struct sockaddr_un address = { .sun_family = AF_UNIX };
-    size_t length = strlen(path);
-    if (length == 0 || length >= sizeof address.sun_path) return ENAMETOOLONG;
-    memcpy(address.sun_path, path, length + 1);
-    return begin_connect(dial, (const struct sockaddr *)&address, sizeof address);
+    snprintf(address.sun_path, sizeof address.sun_path, "/proc/self/fd/%d", found);
+    int error = begin_connect(dial, (const struct sockaddr *)&address, sizeof address);
+    close(found);
+    return error;
 }
 
 static void connect_failed(struct dial *dial, int error) {

@@ -68,8 +68,10 @@ struct seccomp_call {
 #define IOCTL_TIOCLINUX 0x541cu
 #define SET_ID_BITS 06000u
 #define TEMPORARY_FILE 020000000u /* the bit of O_TMPFILE that is not O_DIRECTORY */
-#define FAMILY_ALG 38u
-#define FAMILY_VSOCK 40u
+#define FAMILY_UNIX 1u
+#define FAMILY_INET 2u
+#define FAMILY_INET6 10u
+#define FAMILY_NETLINK 16u
 
 static const uint16_t denied[] = {
     /* io_uring does I/O (even sockets) that no filter on system calls sees. */
@@ -106,7 +108,7 @@ static const uint16_t denied[] = {
 };
 
 #define DENIED_COUNT (sizeof denied / sizeof denied[0])
-#define PROGRAM_MAX (DENIED_COUNT * 2 + 112)
+#define PROGRAM_MAX (DENIED_COUNT * 2 + 144)
 
 struct builder {
     struct bpf_instruction instructions[PROGRAM_MAX];
@@ -141,6 +143,15 @@ static void deny_call_with_bits(struct builder *builder, uint32_t number, unsign
     emit(builder, BPF_RETURN, 0, 0, RETURN_ALLOW);
 }
 
+/* `number` fails with EPERM unless its argument is 0. */
+static void deny_call_unless_zero(struct builder *builder, uint32_t number, unsigned argument) {
+    emit(builder, BPF_JUMP_EQUAL, 0, 4, number);
+    load_argument(builder, argument);
+    emit(builder, BPF_JUMP_EQUAL, 1, 0, 0);
+    return_errno(builder, EPERM);
+    emit(builder, BPF_RETURN, 0, 0, RETURN_ALLOW);
+}
+
 /* `number` fails with EPERM if its argument is one of two values; else it is allowed. */
 static void deny_call_with_values(struct builder *builder, uint32_t number, unsigned argument, uint32_t one,
                                   uint32_t other) {
@@ -149,6 +160,20 @@ static void deny_call_with_values(struct builder *builder, uint32_t number, unsi
     emit(builder, BPF_JUMP_EQUAL, 1, 0, one);
     emit(builder, BPF_JUMP_EQUAL, 0, 1, other);
     return_errno(builder, EPERM);
+    emit(builder, BPF_RETURN, 0, 0, RETURN_ALLOW);
+}
+
+/*
+ * Sockets of the families that programs use. Of the others some pass by network namespaces (vsock), some have buffers that
+ * no memory limit counts (packet), and all are kernel surface.
+ */
+static void allow_families(struct builder *builder, uint32_t number) {
+    static const uint8_t families[] = { FAMILY_UNIX, FAMILY_INET, FAMILY_INET6, FAMILY_NETLINK };
+    const uint8_t count = sizeof families;
+    emit(builder, BPF_JUMP_EQUAL, 0, (uint8_t)(count + 3), number);
+    load_argument(builder, 0);
+    for (uint8_t i = 0; i < count; i++) emit(builder, BPF_JUMP_EQUAL, (uint8_t)(count - i), 0, families[i]);
+    return_errno(builder, EAFNOSUPPORT);
     emit(builder, BPF_RETURN, 0, 0, RETURN_ALLOW);
 }
 
@@ -201,8 +226,12 @@ static void build(struct builder *builder, bool host_writable) {
     deny_call_with_bits(builder, SYS_unshare, 0, NEW_NAMESPACES | NEW_TIME_NAMESPACE);
     /* Typing into somebody else's terminal (CVE-2017-5226), and its cousin on consoles. */
     deny_call_with_values(builder, SYS_ioctl, 1, IOCTL_TIOCSTI, IOCTL_TIOCLINUX);
-    /* The hypervisor's sockets pass by network namespaces; AF_ALG is kernel surface nobody needs. */
-    deny_call_with_values(builder, SYS_socket, 0, FAMILY_VSOCK, FAMILY_ALG);
+    allow_families(builder, SYS_socket);
+    allow_families(builder, SYS_socketpair);
+    /* Root inside has the guest's uid, which is all that this call asks for: it could starve PID 1 of descriptors. */
+    deny_call_unless_zero(builder, SYS_prlimit64, 0);
+    /* The host has one budget of these requests for everybody (fs.aio-max-nr). On ENOSYS programs use threads. */
+    deny_call(builder, SYS_io_setup, ENOSYS);
     if (host_writable) deny_set_id(builder);
     emit(builder, BPF_RETURN, 0, 0, RETURN_ALLOW);
 }

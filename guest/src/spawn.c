@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -19,7 +18,10 @@
 #include "environment.h"
 #include "guest.h"
 
-#define CLOSE_RANGE_CLOEXEC_FLAG 4u
+/* What a child keeps of our descriptors, beside its own three. */
+#define FAILURE_FD 3
+#define CWD_FD 4
+#define FIRST_SPARE_FD 5
 
 static _Noreturn void give_up(int failure_fd, enum spawn_stage stage) {
     struct spawn_failure failure = { .stage = (int32_t)stage, .error = errno };
@@ -43,8 +45,29 @@ static bool become_session(const struct spawn *spawn) {
     return true;
 }
 
-static bool enter_directory(const struct spawn *spawn) {
-    if (spawn->cwd_fd >= 0) return fchdir(spawn->cwd_fd) == 0;
+/*
+ * From here on names that the sandbox chose are looked up: a home directory, a working directory, a program. None of
+ * them may lead to a descriptor of ours by /proc/self/fd, so none is left but the way to report a failure and the
+ * directory that the caller itself handed in.
+ */
+static bool close_ours(int *failure_fd, int *cwd_fd) {
+    int failure = fcntl(*failure_fd, F_DUPFD_CLOEXEC, FIRST_SPARE_FD);
+    int cwd = *cwd_fd < 0 ? -1 : fcntl(*cwd_fd, F_DUPFD_CLOEXEC, FIRST_SPARE_FD);
+    if (failure < 0 || (*cwd_fd >= 0 && cwd < 0)) return false;
+    if (dup3(failure, FAILURE_FD, O_CLOEXEC) < 0 || (cwd >= 0 && dup3(cwd, CWD_FD, O_CLOEXEC) < 0)) return false;
+    *failure_fd = FAILURE_FD;
+    *cwd_fd = cwd < 0 ? -1 : CWD_FD;
+    return syscall(SYS_close_range, (unsigned)(cwd < 0 ? CWD_FD : FIRST_SPARE_FD), ~0u, 0u) == 0;
+}
+
+static bool enter_directory(const struct spawn *spawn, int cwd_fd) {
+    if (cwd_fd >= 0) {
+        bool entered = fchdir(cwd_fd) == 0;
+        int error = errno;
+        close(cwd_fd);
+        errno = error;
+        return entered;
+    }
     if (chdir(spawn->user->home) < 0 && chdir("/") < 0) return false;
     return !spawn->cwd || chdir(spawn->cwd) == 0;
 }
@@ -98,8 +121,6 @@ static void exec_program(const struct spawn *spawn) {
 static _Noreturn void run_child(const struct guest *guest, const struct spawn *spawn, int failure_fd,
                                bool born_inside) {
     reset_signals();
-    /* /proc/self of a process that is not dumpable belongs to the host's root: oom_score_adj could not be written. */
-    (void)prctl(PR_SET_DUMPABLE, 1, 0, 0, 0);
     if (cgroups_any(&guest->cgroups) && !cgroups_enter(&guest->cgroups, spawn->command, born_inside))
         give_up(failure_fd, SPAWN_CGROUP);
     /*
@@ -108,12 +129,12 @@ static _Noreturn void run_child(const struct guest *guest, const struct spawn *s
      */
     if (!guest->outside && unshare(CLONE_NEWCGROUP) < 0) give_up(failure_fd, SPAWN_CGROUP);
     if (!become_session(spawn)) give_up(failure_fd, SPAWN_TERMINAL);
+    int cwd_fd = spawn->cwd_fd;
+    if (!close_ours(&failure_fd, &cwd_fd)) give_up(failure_fd, SPAWN_CONFINE);
     umask(022);
     confine_resources(guest);
     if (!confine_identity(guest, spawn->user)) give_up(failure_fd, SPAWN_CONFINE);
-    if (!enter_directory(spawn)) give_up(failure_fd, SPAWN_CWD);
-    /* Everything of ours is close-on-exec from birth; this is the second lock on the same door. */
-    (void)syscall(SYS_close_range, 3u, ~0u, CLOSE_RANGE_CLOEXEC_FLAG);
+    if (!enter_directory(spawn, cwd_fd)) give_up(failure_fd, SPAWN_CWD);
     if (!confine_system_calls(guest)) give_up(failure_fd, SPAWN_CONFINE);
     exec_program(spawn);
     give_up(failure_fd, SPAWN_EXEC);

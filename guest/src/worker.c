@@ -15,6 +15,7 @@
 
 #include "buffer.h"
 #include "children.h"
+#include "confine.h"
 #include "file-worker.h"
 #include "guest.h"
 #include "inflow.h"
@@ -192,10 +193,13 @@ static _Noreturn void run_child(const struct worker *worker, int socket) {
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
     signal(SIGPIPE, SIG_DFL);
+    bool writes = worker->type == FRAME_WRITE || worker->type == FRAME_MOVE;
+    if (writes && !cgroups_enter_as_writer(&worker->guest->cgroups)) _exit(1);
     /* Nothing of ours, above all no cgroup descriptor, may be within reach of a process that follows hostile paths. */
     if (socket != WORKER_SOCKET && dup2(socket, WORKER_SOCKET) < 0) _exit(1);
     if (syscall(SYS_close_range, (unsigned)WORKER_SOCKET + 1, ~0u, 0u) < 0)
-        for (int fd = WORKER_SOCKET + 1; fd < 4096; fd++) close(fd);
+        _exit(1);
+    if (!confine_worker(worker->guest)) _exit(1);
     file_worker_run(WORKER_SOCKET, worker->type, worker->stream.id, worker->payload, worker->payload_length,
                     worker->guest->default_user);
 }
@@ -286,6 +290,7 @@ static struct worker *worker_new(const struct request *request) {
     worker->type = request->type;
     list_init(&worker->waiting);
     child_init(&worker->child, worker_process_ended);
+    worker->child.must_run = true;
     watch_init(&worker->watch, -1, worker_ready);
     stream_open(&worker->stream, request->connection, request->stream, &worker_ops,
                 fields_u64(request->payload, request->length, FIELD_WINDOW, 0));

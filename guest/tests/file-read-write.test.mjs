@@ -334,7 +334,10 @@ for (const variant of variants)
       try {
         for (let i = 0; i < 60; i++) {
           const { done, fail } = await run("WRITE", { PATH: `${p}/t` }, { data: "content" });
-          assert.ok(done || ["EISDIR", "ELOOP", "ENOTDIR", "ENOTEMPTY", "ENOENT"].includes(fail.ERRNO_NAME), fail?.MESSAGE);
+          assert.ok(
+            done || ["EISDIR", "ELOOP", "ENOTDIR", "ENOTEMPTY", "ENOENT"].includes(fail.ERRNO_NAME),
+            fail?.MESSAGE,
+          );
           assert.match(fs.readFileSync(join(p, "victim"), "utf8"), /^(victim|content)$/);
         }
       } finally {

@@ -2,6 +2,7 @@
  * After every test nothing of ours may be left. Everything is compared with what stood there before the test, so that
  * whatever else runs on this machine is not taken for a leak.
  */
+import { randomBytes } from "node:crypto";
 import { readdirSync, readFileSync, readlinkSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -53,8 +54,8 @@ function ourProcesses(): string[] {
   return found;
 }
 
-/** What mkdtemp gave this process its directories' names from; see use-engine.ts. */
-export const OUR_DIRECTORIES = join(tmpdir(), `hf${process.pid.toString(36)}-`);
+/** How the directories of this process begin, and of no other, in whatever PID namespace; see use-engine.ts. */
+export const OUR_DIRECTORIES = join(tmpdir(), `hf${randomBytes(4).toString("hex")}-`);
 
 function mounts(): string[] {
   return readFileSync("/proc/self/mountinfo", "utf8")

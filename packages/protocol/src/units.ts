@@ -52,3 +52,10 @@ export function sizeFlag(bytes: number): string {
   }
   return String(bytes);
 }
+
+const LONGEST_PRINTED = 1000;
+
+/** Text that others chose (names, messages, reasons), made fit for a terminal: no control characters, no endless lines. */
+export function printable(text: string): string {
+  return text.replace(/[\p{Cc}\p{Cf}]/gu, "\uFFFD").slice(0, LONGEST_PRINTED);
+}

@@ -9,6 +9,7 @@ import {
   FRAME,
   HoldfastError,
   invalidArgument,
+  printable,
   type SandboxLimits,
   signalNumber,
   validateCommandLimits,
@@ -196,7 +197,7 @@ export class RunningCommand implements Command {
   }
 
   async cancel(by: string, options: { graceMs?: number } = {}): Promise<CommandEnding> {
-    this.#intent ??= { kind: "canceled", by };
+    this.#intent ??= { kind: "canceled", by: printable(by) };
     const graceMs = options.graceMs ?? DEFAULT_GRACE_MS;
     const timer = setTimeout(() => void this.#killWhole(), graceMs);
     try {

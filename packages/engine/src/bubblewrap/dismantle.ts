@@ -3,6 +3,7 @@
  * the middle of this very function. Every step may find its work done already. The record goes last: as long as it is
  * there, a sweep comes back.
  */
+import { readFileSync } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";
 import { HoldfastError, type SandboxId } from "@holdfast/protocol";
 import type { SandboxCgroup } from "../cgroups/index.js";
@@ -32,20 +33,31 @@ async function endUnderMonitor(cgroup: SandboxCgroup, monitor: Monitor): Promise
   });
   while (!hasExited && Date.now() < deadline) {
     if (cgroup.isFrozen()) await cgroup.thaw();
-    if (killAllBut(cgroup, monitor.pid) === 0) {
-      // It is alone, but might be about to fork: it may only be killed while it cannot.
+    if (isAlone(cgroup, monitor.pid)) {
+      // It might be about to fork: it may only be killed while it cannot.
       await cgroup.freeze({ deadlineMs: MONITOR_LOOK_MS }).catch(() => {});
-      if (killAllBut(cgroup, monitor.pid) === 0) killQuietly(monitor.pid);
+      if (isAlone(cgroup, monitor.pid)) killQuietly(monitor.pid);
       await cgroup.thaw();
     }
     await Promise.race([exited, sleep(MONITOR_LOOK_MS)]);
   }
 }
 
-function killAllBut(cgroup: SandboxCgroup, spared: number): number {
-  const others = cgroup.guestProcesses().filter((pid) => pid !== spared);
+/** Kills all but the monitor; true if there was nobody, dead or alive, for it to wait for. */
+function isAlone(cgroup: SandboxCgroup, monitorPid: number): boolean {
+  const others = cgroup.guestProcesses().filter((pid) => pid !== monitorPid);
   for (const pid of others) killQuietly(pid);
-  return others.length;
+  return others.length === 0 && !hasChildren(monitorPid);
+}
+
+/** A child that is dead and not yet reaped counts: it is what the monitor is there for. */
+function hasChildren(pid: number): boolean {
+  try {
+    return readFileSync(`/proc/${pid}/task/${pid}/children`, "utf8").trim() !== "";
+  } catch {
+    // It ended meanwhile, or this kernel does not tell.
+    return false;
+  }
 }
 
 function killQuietly(pid: number): void {

@@ -1,6 +1,6 @@
 /** The bubblewrap engine: keeps the list of sandboxes that this process answers for. */
-import { existsSync, mkdirSync, rmdirSync } from "node:fs";
-import { isAbsolute, join } from "node:path";
+import { chmodSync, existsSync, mkdirSync, realpathSync, rmdirSync } from "node:fs";
+import { isAbsolute, join, posix } from "node:path";
 import {
   createSandboxId,
   HoldfastError,
@@ -55,14 +55,19 @@ const silentLog: Log = { info: () => {}, warn: () => {} };
 function validateMount(mount: MountSpec, index: number): void {
   const field = `mounts[${index}]`;
   if (!isAbsolute(mount.source)) throw invalidArgument(`${field}.source`, mount.source, "an absolute path");
-  if (!isAbsolute(mount.target) || mount.target.split("/").includes("..")) {
-    throw invalidArgument(`${field}.target`, mount.target, "an absolute path without ..");
+  if (!isAbsolute(mount.target) || mount.target !== posix.normalize(mount.target)) {
+    throw invalidArgument(`${field}.target`, mount.target, "an absolute path without //, . and ..");
   }
   // Below these a mount would hide what the sandbox itself stands on.
   if (/^\/+(proc|dev|sys)?(\/|$)/.test(mount.target) && /^\/+(proc|dev|sys)(\/|$)|^\/+$/.test(mount.target)) {
     throw invalidArgument(`${field}.target`, mount.target, "a place other than /, /proc, /dev and /sys");
   }
   if (!existsSync(mount.source)) throw invalidArgument(`${field}.source`, mount.source, "something that exists");
+  const real = realpathSync(mount.source);
+  // Whoever may write beside it could make it lead anywhere. The launcher looks again when it opens it.
+  if (real !== posix.normalize(mount.source).replace(/(.)\/$/, "$1")) {
+    throw invalidArgument(`${field}.source`, mount.source, `a path without symbolic links (it leads to ${real})`);
+  }
 }
 
 export function resolveSandboxSpec(given: Partial<SandboxSpec>): SandboxSpec {
@@ -118,9 +123,14 @@ export class BubblewrapEngine implements Engine {
     }
     const launcher = new Launcher();
     const cgroups = detectCgroups();
-    mkdirSync(stateDirectory, { recursive: true, mode: 0o711 });
+    mkdirSync(stateDirectory, { recursive: true, mode: 0o700 });
     const imagesDirectory = join(stateDirectory, "images");
-    mkdirSync(imagesDirectory, { recursive: true, mode: 0o711 });
+    // Disks and images hold files with ids that mean something on the host: set-id programs among them. Nobody else
+    // may so much as look in.
+    for (const name of ["images", "sandboxes", "disks", "pool"]) {
+      mkdirSync(join(stateDirectory, name), { recursive: true, mode: 0o700 });
+      if (name !== "pool") chmodSync(join(stateDirectory, name), 0o700);
+    }
     const records = new SandboxRecords(stateDirectory);
     const pool =
       poolKind === "dir"

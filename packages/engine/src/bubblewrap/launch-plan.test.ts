@@ -49,7 +49,7 @@ it("the arguments are these and no others", () => {
     --mount part0layer1 /usr ro,idmap
     --overlay part0 part0layer0:part0layer1 
     --nest part0 root usr
-    --mount mount0 /data ro,idmap
+    --mount mount0 /data ro,idmap,nolinks
     -- /usr/bin/bwrap
     --userns 10
     --unshare-ipc
@@ -81,6 +81,6 @@ it("every source but the sandbox's own disk and writable mounts is read-only out
   const mounts = args.flatMap((arg, i) => (arg === "--mount" ? [[args[i + 2], args[i + 3]]] : []));
   expect(mounts.filter(([, flags]) => !flags?.startsWith("ro"))).toEqual([
     ["/pool/s1", "rw,idmap"],
-    ["/data", "rw,idmap"],
+    ["/data", "rw,idmap,nolinks"],
   ]);
 });

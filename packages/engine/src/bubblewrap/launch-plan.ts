@@ -51,7 +51,7 @@ function stageArguments(plan: LaunchPlan): { stage: string[]; binds: string[] } 
     stage.push("--nest", `part${index}`, "root", mount.target.slice(1));
   });
   plan.mounts.forEach((mount, index) => {
-    stage.push("--mount", `mount${index}`, mount.source, mount.readOnly ? "ro,idmap" : "rw,idmap");
+    stage.push("--mount", `mount${index}`, mount.source, mount.readOnly ? "ro,idmap,nolinks" : "rw,idmap,nolinks");
     binds.push(mount.readOnly ? "--ro-bind" : "--bind", `${STAGE}/mount${index}`, mount.target);
   });
   return { stage, binds };

@@ -38,7 +38,7 @@ export class SandboxRecords {
 
   constructor(stateDirectory: string) {
     this.directory = join(stateDirectory, "sandboxes");
-    mkdirSync(this.directory, { recursive: true, mode: 0o711 });
+    mkdirSync(this.directory, { recursive: true, mode: 0o700 });
   }
 
   pathOf(id: SandboxId, name = ""): string {

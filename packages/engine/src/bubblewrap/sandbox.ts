@@ -9,6 +9,7 @@ import {
   HoldfastError,
   NOTE,
   type OutOfMemory,
+  printable,
   resolveSandboxLimits,
   type SandboxCause,
   type SandboxEnding,
@@ -178,7 +179,7 @@ export class BubblewrapSandbox implements Sandbox {
   }
 
   kill(by: string): Promise<SandboxEnding> {
-    void this.#end({ kind: "killed", by });
+    void this.#end({ kind: "killed", by: printable(by) });
     // Not the promise of #end: whoever listens to `ended`, the engine's list for one, hears of it first.
     return this.ended;
   }

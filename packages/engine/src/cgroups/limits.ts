@@ -7,6 +7,8 @@ import { errnoOf, hasFile, readKernelFile, readNumber, writeKernelFile } from ".
 export const GUEST_MEMORY_BYTES = 96 * 1024 * 1024;
 export const GUEST_PIDS = 80;
 
+const SMALLEST_SOCKET_BYTES = 4 * 1024 * 1024;
+
 /** A compromised guest shall not fill the kernel with cgroups: one level, and more than any sandbox runs at once. */
 const COMMAND_CGROUPS_MAX = 4096;
 
@@ -50,9 +52,15 @@ export function memoryWrites(hierarchy: Hierarchy, directory: string, bytes: num
   }
   const memory = { file: `${directory}/memory.limit_in_bytes`, value: String(bytes) };
   const withSwap = { file: `${directory}/memory.memsw.limit_in_bytes`, value: String(bytes), optional: true };
+  // v1 counts the buffers of sockets apart from memory, and bounds them only where it is told to.
+  const sockets = {
+    file: `${directory}/memory.kmem.tcp.limit_in_bytes`,
+    value: String(Math.max(SMALLEST_SOCKET_BYTES, Math.floor(bytes / 8))),
+    optional: true,
+  };
   // The kernel keeps memory + swap at least as large as memory, at every moment.
   const before = readNumber(memory.file);
-  return before !== undefined && bytes > before ? [withSwap, memory] : [memory, withSwap];
+  return before !== undefined && bytes > before ? [withSwap, memory, sockets] : [memory, withSwap, sockets];
 }
 
 export function pidsWrites(directory: string, pids: number): LimitWrite[] {

@@ -1,5 +1,5 @@
 /** The guest's FAIL, as our error. The only place that turns an errno from inside into a code. */
-import { type ErrorCode, FIELD, type Fields, HoldfastError } from "@holdfast/protocol";
+import { type ErrorCode, FIELD, type Fields, HoldfastError, printable } from "@holdfast/protocol";
 
 const CODE_BY_ERRNO: Readonly<Record<string, ErrorCode>> = {
   ENOENT: "file_not_found",
@@ -21,11 +21,6 @@ const CODE_BY_ERRNO: Readonly<Record<string, ErrorCode>> = {
   EAGAIN: "host_capacity",
   ENOMEM: "host_capacity",
 };
-
-/** Text from inside is shown to people: no control characters, no endless lines. */
-function printable(text: string): string {
-  return text.replace(/[\p{Cc}\p{Cf}]/gu, "�").slice(0, 1000);
-}
 
 export function errorFromGuest(fields: Fields): HoldfastError {
   const errno = printable(fields.text(FIELD.ERRNO_NAME) ?? "E?");

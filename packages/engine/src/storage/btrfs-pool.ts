@@ -5,6 +5,7 @@
  * closes last and sees no disk left unmounts it. A user that was killed is known by its start time and does not count.
  */
 import {
+  chmodSync,
   existsSync,
   mkdirSync,
   readdirSync,
@@ -76,6 +77,8 @@ async function mountPool(file: string, directory: string, launcher: Launcher): P
       hint: "The default pool needs loop devices and btrfs in the kernel (modprobe loop btrfs). Without them choose the weaker pool by name: --pool dir.",
     });
   }
+  // Of the file system's own root: the mount hides the directory below it.
+  chmodSync(directory, 0o700);
   await launcher.enableQuotas(directory);
 }
 
@@ -115,7 +118,7 @@ export async function openBtrfsPool(options: {
   const us = ourIdentity();
   // One process may hold the pool more than once (two engines): a number of its own for each.
   const ourFile = join(users, `${us.pid}.${us.startTicks}.${process.hrtime.bigint()}`);
-  mkdirSync(directory, { recursive: true, mode: 0o711 });
+  mkdirSync(directory, { recursive: true, mode: 0o700 });
   mkdirSync(users, { recursive: true, mode: 0o700 });
 
   await withHostLock(lock, async () => {

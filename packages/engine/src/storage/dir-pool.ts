@@ -5,7 +5,7 @@ import { removeSmallDisk } from "./remove-small-disk.js";
 
 export function openDirPool(options: { readonly directory: string; readonly launcher: Launcher }): Pool {
   const { directory, launcher } = options;
-  mkdirSync(directory, { recursive: true, mode: 0o711 });
+  mkdirSync(directory, { recursive: true, mode: 0o700 });
   return {
     kind: "dir",
     directory,

@@ -1,0 +1,150 @@
+/** `npm run bench [-- NAME… --quick --json FILE --docker]`: takes the figures, prints one table, writes one JSON file. */
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { dirname, join, resolve } from "node:path";
+import { parseArgs } from "node:util";
+import { BubblewrapEngine } from "@holdfast/engine";
+import { coldStart } from "./cold-start.js";
+import type { Bench, Figure } from "./harness.js";
+import { readHostFacts, readLoad } from "./host-facts.js";
+import { idleMemory } from "./idle-memory.js";
+import { killTree } from "./kill-tree.js";
+import { liveCommand } from "./live-command.js";
+import { outOfMemory } from "./out-of-memory.js";
+import { type FigureResult, formatReport, type Report } from "./report.js";
+import { thousandIdle } from "./thousand-idle.js";
+import { throughput } from "./throughput.js";
+
+const FIGURES: readonly Figure[] = [
+  coldStart,
+  liveCommand,
+  idleMemory,
+  thousandIdle,
+  killTree,
+  outOfMemory,
+  throughput,
+];
+const DEFAULT_JSON = "bench/results/latest.json";
+const HELP = `npm run bench -- [NAME…] [--quick] [--json FILE] [--docker]
+
+  NAME          only these figures: ${FIGURES.map((figure) => figure.name).join(", ")}
+  --quick       few turns: shows that everything works, not how fast it is
+  --json FILE   where the figures go as JSON (default ${DEFAULT_JSON})
+  --docker      start a Docker daemon for the comparison if there is none (needs dockerd)
+`;
+
+type Undo = () => Promise<void> | void;
+
+/** Ctrl-C once: no further turn, everything is cleaned up, no table. Twice: at once, and a sweep is for you to do. */
+function listenForInterrupt(): AbortSignal {
+  const controller = new AbortController();
+  for (const name of ["SIGINT", "SIGTERM", "SIGHUP"] as const) {
+    process.on(name, () => {
+      if (controller.signal.aborted) process.exit(130);
+      process.stderr.write("\ncleaning up; once more to leave everything as it is\n");
+      controller.abort(new Error(`interrupted by ${name}`));
+    });
+  }
+  return controller.signal;
+}
+
+async function undoAll(undos: Undo[]): Promise<void> {
+  for (let undo = undos.pop(); undo !== undefined; undo = undos.pop()) {
+    try {
+      await undo();
+    } catch (error) {
+      process.stderr.write(`clean-up: ${(error as Error).message}\n`);
+    }
+  }
+}
+
+async function takeFigure(figure: Figure, bench: Bench): Promise<FigureResult> {
+  const start = performance.now();
+  const done = (rest: Pick<FigureResult, "rows" | "failure">): FigureResult => ({
+    figure: { name: figure.name, title: figure.title },
+    seconds: (performance.now() - start) / 1000,
+    ...rest,
+  });
+  try {
+    return done({ rows: await figure.run(bench) });
+  } catch (error) {
+    bench.signal.throwIfAborted();
+    return done({ rows: [], failure: (error as Error).message });
+  }
+}
+
+async function takeFigures(figures: readonly Figure[], given: Omit<Bench, "onEnd" | "engine">): Promise<Report> {
+  const loadBefore = readLoad();
+  const start = performance.now();
+  const results: FigureResult[] = [];
+  const undos: Undo[] = [];
+  const engine = await BubblewrapEngine.open({ stateDirectory: given.stateDirectory });
+  undos.push(() => engine.close({ sandboxes: "kill" }));
+  const bench: Bench = { ...given, engine, onEnd: (undo) => void undos.push(undo) };
+  try {
+    for (const figure of figures) {
+      bench.signal.throwIfAborted();
+      bench.say(`${figure.name} ... `);
+      const result = await takeFigure(figure, bench);
+      bench.say(`${result.seconds.toFixed(1)} s\n`);
+      results.push(result);
+    }
+  } finally {
+    await undoAll(undos);
+  }
+  return {
+    date: new Date().toISOString(),
+    quick: bench.quick,
+    host: await readHostFacts(),
+    loadBefore,
+    loadAfter: readLoad(),
+    seconds: (performance.now() - start) / 1000,
+    figures: results,
+  };
+}
+
+async function main(): Promise<number> {
+  const { values, positionals } = parseArgs({
+    allowPositionals: true,
+    options: {
+      quick: { type: "boolean", default: false },
+      json: { type: "string", default: DEFAULT_JSON },
+      docker: { type: "boolean", default: false },
+      help: { type: "boolean", default: false },
+    },
+  });
+  const unknown = positionals.filter((name) => FIGURES.every((figure) => figure.name !== name));
+  if (values.help || unknown.length > 0) {
+    if (unknown.length > 0) process.stderr.write(`There is no figure "${unknown.join('", "')}".\n\n`);
+    process.stdout.write(HELP);
+    return values.help ? 0 : 1;
+  }
+  const figures = positionals.length === 0 ? FIGURES : FIGURES.filter(({ name }) => positionals.includes(name));
+  const scratchDirectory = mkdtempSync(join(tmpdir(), "holdfast-bench-"));
+  const signal = listenForInterrupt();
+  try {
+    const report = await takeFigures(figures, {
+      scratchDirectory,
+      stateDirectory: join(scratchDirectory, "state"),
+      quick: values.quick,
+      signal,
+      mayStartDocker: values.docker,
+      say: (text) => void process.stderr.write(text),
+    });
+    process.stdout.write(`\n${formatReport(report)}`);
+    const path = resolve(values.json);
+    mkdirSync(dirname(path), { recursive: true });
+    writeFileSync(path, `${JSON.stringify(report, null, 2)}\n`);
+    process.stdout.write(`${path}\n`);
+    return report.figures.some((result) => result.failure !== undefined) ? 1 : 0;
+  } finally {
+    rmSync(scratchDirectory, { recursive: true, force: true });
+  }
+}
+
+try {
+  process.exitCode = await main();
+} catch (error) {
+  process.stderr.write(`\n${(error as Error).message}\n`);
+  process.exitCode = 1;
+}
