@@ -1,5 +1,4 @@
 /** A command in a bubblewrap sandbox: what the guest reports, joined with what the kernel counted. */
-import { existsSync, mkdirSync, readFileSync, renameSync, writeFileSync } from "node:fs";
 import type { Writable } from "node:stream";
 import {
   type CommandCause,
@@ -20,10 +19,13 @@ import type { Command, CommandSpec, OutputEvent, OutputOffsets } from "../engine
 import { CommandStream, type GuestExit } from "../guest/command-stream.js";
 import type { GuestConnection } from "../guest/connection.js";
 import type { DiskGauge, DiskWatch } from "../storage/disk-gauge.js";
+import type { Endings } from "./endings.js";
 
 export const DEFAULT_GRACE_MS = 2000;
 /** How much later than the guest we act ourselves, should the guest not. */
 const BACKUP_MARGIN_MS = 500;
+/** The kernel's log has a clock of its own, which may be behind ours by a third of a second for each day since boot. */
+const KERNEL_CLOCK_DRIFT_USEC = 60_000_000;
 const SIGTERM = 15;
 const SIGKILL = 9;
 
@@ -34,7 +36,7 @@ export interface CommandContext {
   readonly oomLog: OomLog;
   readonly uidBase: number;
   /** Where endings are kept for a later owner; undefined if there will be none. */
-  readonly endingsDirectory: string | undefined;
+  readonly endings: Endings | undefined;
   limits(): SandboxLimits;
   readonly diskGauge: DiskGauge;
   /** Why a command has no exit of its own: the sandbox's end, in the words of a command's. */
@@ -107,10 +109,11 @@ export class RunningCommand implements Command {
   readonly #diskWatch: Promise<DiskWatch>;
   readonly #startedAt = Date.now();
   /** On the kernel's clock, for its log. */
-  readonly #startedUsec = Number(process.hrtime.bigint() / 1000n);
+  readonly #startedUsec = Number(process.hrtime.bigint() / 1000n) - KERNEL_CLOCK_DRIFT_USEC;
   #intent: KillIntent | undefined;
   #callersSignal: number | undefined;
   #outputTaken = false;
+  readonly #attached: boolean;
   #backupTimer: NodeJS.Timeout | undefined;
 
   private constructor(
@@ -119,12 +122,14 @@ export class RunningCommand implements Command {
     pid: number,
     stream: CommandStream,
     spec: Partial<CommandSpec>,
+    attached = false,
   ) {
     this.#context = context;
     this.id = id;
     this.pid = pid;
     this.#stream = stream;
     this.#limits = spec.limits ?? {};
+    this.#attached = attached;
     this.stdin = spec.stdin === "open" || spec.pty !== undefined ? stream.stdin : undefined;
     this.#hostPid = context.cgroup.firstProcessOf(id);
     this.#pidsRefusedBefore = context.cgroup.readUnattributedForksRefused();
@@ -169,7 +174,7 @@ export class RunningCommand implements Command {
       from,
     );
     const pid = await stream.started;
-    return new RunningCommand(context, id, pid, stream, { stdin: "open" });
+    return new RunningCommand(context, id, pid, stream, { stdin: "open" }, true);
   }
 
   output(): AsyncIterable<OutputEvent> {
@@ -253,7 +258,7 @@ export class RunningCommand implements Command {
   async #conclude(): Promise<CommandEnding> {
     const exit = await this.#stream.exited;
     clearTimeout(this.#backupTimer);
-    const kept = readEnding(this.#context.endingsDirectory, this.id);
+    const kept = this.#attached ? this.#context.endings?.read(this.id) : undefined;
     if (kept !== undefined) return kept;
     if (exit instanceof HoldfastError) {
       await (await this.#diskWatch).finish();
@@ -282,30 +287,8 @@ export class RunningCommand implements Command {
       disk: await (await this.#diskWatch).finish(),
       callersSignal: this.#callersSignal,
     });
-    writeEnding(this.#context.endingsDirectory, this.id, ending);
+    this.#context.endings?.write(this.id, ending);
     cgroup.removeCommand(this.id);
     return ending;
-  }
-}
-
-/** Endings are kept beside the record: whoever adopts the sandbox later tells the same story, counters included. */
-function writeEnding(directory: string | undefined, id: number, ending: CommandEnding): void {
-  if (directory === undefined) return;
-  try {
-    // Not its parents: a sandbox that was removed meanwhile must not come back as an empty directory.
-    if (!existsSync(directory)) mkdirSync(directory);
-    writeFileSync(`${directory}/${id}.new`, JSON.stringify(ending));
-    renameSync(`${directory}/${id}.new`, `${directory}/${id}.json`);
-  } catch {
-    // The sandbox is being removed: nobody will ask again.
-  }
-}
-
-function readEnding(directory: string | undefined, id: number): CommandEnding | undefined {
-  if (directory === undefined) return undefined;
-  try {
-    return JSON.parse(readFileSync(`${directory}/${id}.json`, "utf8")) as CommandEnding;
-  } catch {
-    return undefined;
   }
 }

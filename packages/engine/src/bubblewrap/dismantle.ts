@@ -71,7 +71,10 @@ function killQuietly(pid: number): void {
 /** Kills by cgroup and waits until it is empty. Throws if something cannot be killed (it hangs in the kernel). */
 export async function killSandboxProcesses(cgroup: SandboxCgroup, monitor?: Monitor): Promise<void> {
   if (cgroup.isEmpty()) return;
-  if (monitor !== undefined) await endUnderMonitor(cgroup, monitor);
+  if (monitor !== undefined) {
+    await endUnderMonitor(cgroup, monitor);
+    if (cgroup.isEmpty()) return;
+  }
   const { survivors } = await cgroup.kill({ deadlineMs: KILL_DEADLINE_MS });
   if (survivors.length > 0) {
     throw new HoldfastError(

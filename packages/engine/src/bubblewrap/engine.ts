@@ -22,6 +22,7 @@ import { openDirPool } from "../storage/dir-pool.js";
 import { POOL_KINDS, type PoolKind } from "../storage/pool.js";
 import { createSandbox } from "./create.js";
 import { dismantle } from "./dismantle.js";
+import { Endings } from "./endings.js";
 import type { HostParts, Log } from "./host-parts.js";
 import { SandboxRecords } from "./records.js";
 import { BubblewrapSandbox, freeCommandId, listCommands } from "./sandbox.js";
@@ -247,7 +248,7 @@ export class BubblewrapEngine implements Engine {
       const wasFrozen = cgroup.isFrozen();
       if (wasFrozen) await cgroup.thaw();
       const connection = await GuestConnection.open(records.socketPath(id), { timeoutMs: ADOPT_TIMEOUT_MS });
-      const nextCommandId = freeCommandId(await listCommands(connection), records.pathOf(id, "endings"));
+      const nextCommandId = freeCommandId(await listCommands(connection), new Endings(records.pathOf(id, "endings")));
       if (wasFrozen) await cgroup.freeze();
       log.info({ sandbox: id }, "adopted a sandbox");
       return new BubblewrapSandbox(this.#host, { record, cgroup, connection, uidBase: uid?.base ?? 0, nextCommandId });

@@ -1,5 +1,4 @@
 /** A running sandbox: its commands, its budget, and its one end. */
-import { readdirSync } from "node:fs";
 import type { Duplex } from "node:stream";
 import {
   type CommandCause,
@@ -34,6 +33,7 @@ import { GuestFiles } from "../guest/files.js";
 import { DiskGauge } from "../storage/disk-gauge.js";
 import { type CommandContext, RunningCommand } from "./command.js";
 import { dismantle, killSandboxProcesses, type Monitor } from "./dismantle.js";
+import { Endings } from "./endings.js";
 import type { HostParts } from "./host-parts.js";
 import type { SandboxRecord } from "./records.js";
 
@@ -54,6 +54,7 @@ export class BubblewrapSandbox implements Sandbox {
   readonly #uidBase: number;
   readonly #monitor: Monitor | undefined;
   readonly #diskGauge: DiskGauge;
+  readonly #endings: Endings | undefined;
   #record: SandboxRecord;
   #nextCommandId: number;
   #frozen = false;
@@ -89,6 +90,8 @@ export class BubblewrapSandbox implements Sandbox {
     );
     this.id = parts.record.id;
     this.spec = parts.record.spec;
+    this.#endings =
+      this.spec.whenOwnerDies === "keep" ? new Endings(host.records.pathOf(this.id, "endings")) : undefined;
     this.createdAt = new Date(parts.record.createdAt);
     this.#frozen = parts.cgroup.isFrozen();
     this.files = new GuestFiles(() => this.#usableConnection());
@@ -198,7 +201,7 @@ export class BubblewrapSandbox implements Sandbox {
       cgroup: this.#cgroup,
       oomLog: this.#host.oomLog,
       uidBase: this.#uidBase,
-      endingsDirectory: this.spec.whenOwnerDies === "keep" ? this.#host.records.pathOf(this.id, "endings") : undefined,
+      endings: this.#endings,
       limits: () => this.limits,
       diskGauge: this.#diskGauge,
       lostCause: (reason) => this.#commandCauseOfOurEnd(reason),
@@ -361,13 +364,6 @@ export async function listCommands(connection: GuestConnection): Promise<Command
 }
 
 /** The first command id that nothing in the sandbox has used. */
-export function freeCommandId(commands: readonly CommandSummary[], endingsDirectory: string): number {
-  let highest = 0;
-  for (const command of commands) highest = Math.max(highest, command.id);
-  try {
-    for (const name of readdirSync(endingsDirectory)) highest = Math.max(highest, Number.parseInt(name, 10) || 0);
-  } catch {
-    // No command has ended yet.
-  }
-  return highest + 1;
+export function freeCommandId(commands: readonly CommandSummary[], endings: Endings): number {
+  return commands.reduce((highest, command) => Math.max(highest, command.id), endings.highestId()) + 1;
 }
