@@ -1,4 +1,4 @@
-import { BubblewrapEngine } from "@holdfast/engine";
+import { openBubblewrap } from "../helpers/open-bubblewrap.js";
 import { describeEngineContract } from "./contract/index.js";
 
-describeEngineContract("bubblewrap on a btrfs pool", (stateDirectory) => BubblewrapEngine.open({ stateDirectory, pool: "btrfs" }));
+describeEngineContract("bubblewrap on a btrfs pool", openBubblewrap("btrfs"));
