@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -27,10 +28,13 @@ static void write_map(pid_t pid, const char *file, uid_t base) {
 int userns_create(uid_t base) {
     int ready[2];
     if (pipe2(ready, O_CLOEXEC) < 0) die("user namespace", "pipe");
+    pid_t parent = getpid();
     pid_t child = fork();
     if (child < 0) die("user namespace", "fork");
     if (child == 0) {
         if (setresgid(base, base, base) < 0 || setresuid(base, base, base) < 0) die("user namespace", "take the uid");
+        /* After the change of ids, which would undo it. Whoever kills us shall not leave this process behind. */
+        if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != parent) _exit(125);
         if (unshare(CLONE_NEWUSER) < 0) die("user namespace", "unshare");
         if (write(ready[1], "x", 1) != 1) _exit(125);
         for (;;) pause();

@@ -20,7 +20,7 @@ static struct command *named_command(const struct request *request) {
 void request_attach(const struct request *request) {
     struct command *command = named_command(request);
     if (!command) return;
-    /* An offset that is absent is beyond the end, and so becomes the end. */
+    /* An offset that is absent means the end, wherever that is now. */
     struct reader_options options = {
         .window = fields_u64(request->payload, request->length, FIELD_WINDOW, 0),
         .offset = { fields_u64(request->payload, request->length, FIELD_OFFSET_OUT, UINT64_MAX),

@@ -192,7 +192,8 @@ static void open_outputs(struct command *command, const struct request *request)
     }
 }
 
-static struct command *make_command(const struct request *request, struct plan *plan, uint64_t id) {
+static struct command *make_command(const struct request *request, struct plan *plan, uint64_t id,
+                                    struct cgroup_limits limits) {
     struct command *command = command_new(request->guest, id);
     if (!command) return NULL;
     command->pty = plan->pty;
@@ -202,6 +203,8 @@ static struct command *make_command(const struct request *request, struct plan *
     if (command->tag && strlen(command->tag) > TAG_KEPT_BYTES) command->tag[TAG_KEPT_BYTES] = 0;
     command->cwd = plan->cwd ? strdup(plan->cwd) : NULL;
     command->grace_ms = fields_u64(request->payload, request->length, FIELD_GRACE_MS, DEFAULT_GRACE_MS);
+    command->timeout_ms = fields_u64(request->payload, request->length, FIELD_TIMEOUT_MS, 0);
+    command->limits = limits;
     keep_args(command, plan->argv);
     open_outputs(command, request);
     command_io_open(command, plan->output_fds, plan->input_fd);
@@ -241,7 +244,7 @@ static void start(const struct request *request, struct plan *plan, uint64_t id)
         answer_fail(request, errno, "cannot make the command's cgroup: %s", strerror(errno));
         return;
     }
-    struct command *command = make_command(request, plan, id);
+    struct command *command = make_command(request, plan, id, limits);
     if (!command) {
         cgroups_remove(&guest->cgroups, id);
         answer_fail(request, ENOMEM, "no memory for another command");
@@ -254,8 +257,7 @@ static void start(const struct request *request, struct plan *plan, uint64_t id)
         answer_fail(request, error, "cannot start a process: %s", strerror(error));
         return;
     }
-    uint64_t timeout_ms = fields_u64(request->payload, request->length, FIELD_TIMEOUT_MS, 0);
-    if (timeout_ms > 0) timer_arm(&guest->loop, &command->deadline, timeout_ms);
+    if (command->timeout_ms > 0) timer_arm(&guest->loop, &command->deadline, command->timeout_ms);
     struct reader_options options = {
         .window = fields_u64(request->payload, request->length, FIELD_WINDOW, 0),
         .block = fields_u64(request->payload, request->length, FIELD_BLOCK, 0) == 1,

@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "buffer.h"
+#include "cgroups.h"
 #include "children.h"
 #include "frame.h"
 #include "list.h"
@@ -57,7 +58,9 @@ struct command {
     struct list readers;
 
     struct timer deadline; /* TIMEOUT_MS, then GRACE_MS */
+    uint64_t timeout_ms;   /* 0: none */
     uint64_t grace_ms;
+    struct cgroup_limits limits; /* of its own */
     bool timed_out;
     struct timer hold; /* how long descendants may keep the pipes open after the end */
     bool held;

@@ -29,6 +29,11 @@ static void tell_started(struct reader *reader) {
     stream_begin_note(&reader->stream, &note, NOTE_STARTED);
     message_u64(&note, FIELD_PID, (uint64_t)reader->command->pid);
     message_u64(&note, FIELD_START_NS, reader->command->start_ns);
+    /* For a host that comes back and does not know what it once asked for. */
+    const struct command *command = reader->command;
+    if (command->timeout_ms > 0) message_u64(&note, FIELD_TIMEOUT_MS, command->timeout_ms);
+    if (command->limits.memory_bytes > 0) message_u64(&note, FIELD_MEMORY_BYTES, command->limits.memory_bytes);
+    if (command->limits.pids > 0) message_u64(&note, FIELD_PIDS, command->limits.pids);
     stream_send(&reader->stream, &note);
     reader->told_started = true;
     if (command_input_open(reader->command)) stream_grant(&reader->stream, INPUT_WINDOW_BYTES);
@@ -57,7 +62,9 @@ static void tell_gap(struct reader *reader, size_t channel, uint64_t until) {
 static bool pull_channel(struct reader *reader, size_t index) {
     const struct command_channel *channel = &reader->command->channels[index];
     uint8_t number = (uint8_t)(index + CHANNEL_OUT);
-    uint64_t available = channel->output.total - reader->offset[index];
+    /* A reader may have asked for a place that the output has not come to yet. */
+    uint64_t total = channel->output.total;
+    uint64_t available = total > reader->offset[index] ? total - reader->offset[index] : 0;
     if (available == 0) {
         if (!channel->ended || reader->told_end[index]) return false;
         stream_send_eof(&reader->stream, number);
@@ -146,7 +153,7 @@ bool reader_open(struct connection *connection, uint32_t stream, struct command 
     reader->block = options->block;
     for (size_t i = 0; i < 2; i++) {
         uint64_t total = command->channels[i].output.total;
-        reader->offset[i] = options->offset[i] < total ? options->offset[i] : total;
+        reader->offset[i] = options->offset[i] == UINT64_MAX ? total : options->offset[i];
     }
     reader->told_end[1] = command->pty; /* a terminal has one channel only */
     list_insert_before(&command->readers, &reader->link);
@@ -170,7 +177,9 @@ uint64_t readers_needed_from(const struct command *command, size_t channel) {
         const struct reader *reader = container_of(item, struct reader, link);
         if (!reader->block) continue;
         /* Bytes that are lost already are no reason to hold anything up. */
-        uint64_t needed = output_next_kept(&command->channels[channel].output, reader->offset[channel]);
+        const struct output *output = &command->channels[channel].output;
+        uint64_t needed = reader->offset[channel] < output->total ? output_next_kept(output, reader->offset[channel])
+                                                                  : output->total;
         if (needed < lowest) lowest = needed;
     }
     return lowest;

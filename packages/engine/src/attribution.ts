@@ -52,6 +52,8 @@ export interface Evidence {
   readonly callersSignal: number | undefined;
 }
 
+/** The kernel charges in batches: a process may be killed a little before the peak shows the limit. */
+const PEAK_MARGIN_BYTES = 512 * 1024;
 /** btrfs refuses a write when what is left is less than it needs, which is before the last byte. */
 const DISK_FULL_MARGIN_BYTES = 2 * 1024 * 1024;
 
@@ -59,7 +61,10 @@ function findOutOfMemory(evidence: Evidence): OutOfMemory | undefined {
   const { counters, sandboxLimits } = evidence;
   if (counters === undefined || counters.oomKills === 0) return undefined;
   const ownLimit = counters.memoryLimitBytes ?? evidence.commandLimits.memoryBytes;
-  const byOwnLimit = ownLimit !== undefined && ownLimit < sandboxLimits.memoryBytes && counters.ownLimitHits > 0;
+  // v1 does not count hits of a limit that led to a kill; there, the peak tells.
+  const atOwnLimit = ownLimit !== undefined && (counters.memoryPeakBytes ?? 0) >= ownLimit - PEAK_MARGIN_BYTES;
+  const byOwnLimit =
+    ownLimit !== undefined && ownLimit < sandboxLimits.memoryBytes && (counters.ownLimitHits > 0 || atOwnLimit);
   const scope = evidence.hostWideOom ? "host" : byOwnLimit ? "command" : "sandbox";
   return {
     kind: "out_of_memory",

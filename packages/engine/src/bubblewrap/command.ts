@@ -174,7 +174,7 @@ export class RunningCommand implements Command {
       from,
     );
     const pid = await stream.started;
-    return new RunningCommand(context, id, pid, stream, { stdin: "open" }, true);
+    return new RunningCommand(context, id, pid, stream, { stdin: "open", limits: stream.limits }, true);
   }
 
   output(): AsyncIterable<OutputEvent> {

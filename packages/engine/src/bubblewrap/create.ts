@@ -18,6 +18,8 @@ import { BubblewrapSandbox } from "./sandbox.js";
 
 /** A guest that lost its owner and is not to be kept waits this long for a connection before it ends everything. */
 const ORPHAN_MS = 3000;
+/** How long what an ended launcher had said may take to arrive. */
+const STATUS_LAG_MS = 100;
 const MAX_LOG_CHARACTERS = 2000;
 
 /** Steps of the launcher that fail because the host does not offer what they need, and what to do about it. */
@@ -87,13 +89,25 @@ function launch(
     });
     closeSync(log);
     child.unref();
-    const exited = new Promise<string>((settle) => {
-      child.once("exit", (code, signal) => settle(signal === null ? `exit status ${code}` : `signal ${signal}`));
-      child.once("error", (error) => settle(error.message));
-    });
-    if (child.pid !== undefined) onSpawned({ pid: child.pid, exited });
-    child.once("error", (error) => reject(HoldfastError.from(error)));
     let status = "";
+    let launched = false;
+    let hasExited = false;
+    const exited = new Promise<string>((settle) => {
+      child.once("exit", (code, signal) => {
+        hasExited = true;
+        settle(signal === null ? `exit status ${code}` : `signal ${signal}`);
+      });
+      child.once("error", (error) => {
+        hasExited = true;
+        settle(error.message);
+      });
+    });
+    if (child.pid !== undefined) onSpawned({ pid: child.pid, exited, hasExited: () => hasExited });
+    // Killed by somebody, it says nothing, and a process it left may hold its status pipe open.
+    void exited.then((how) => {
+      if (!launched) setTimeout(() => reject(launchError(status || `failed to go on: ${how}`, logPath)), STATUS_LAG_MS);
+    });
+    child.once("error", (error) => reject(HoldfastError.from(error)));
     const pipe = child.stdio[3] as NodeJS.ReadableStream | null;
     pipe?.setEncoding("utf8");
     pipe?.on("data", (text: string) => {
@@ -102,7 +116,10 @@ function launch(
     pipe?.once("end", () => {
       const diskId = /^disk (\d+)$/m.exec(status)?.[1];
       if (diskId === undefined || /^failed /m.test(status)) reject(launchError(status, logPath));
-      else resolve(Number(diskId));
+      else {
+        launched = true;
+        resolve(Number(diskId));
+      }
     });
   });
 }

@@ -4,7 +4,7 @@
  * there, a sweep comes back.
  */
 import { readFileSync } from "node:fs";
-import { setTimeout as sleep } from "node:timers/promises";
+import { setImmediate as nextTurn, setTimeout as sleep } from "node:timers/promises";
 import { HoldfastError, type SandboxId } from "@holdfast/protocol";
 import type { SandboxCgroup } from "../cgroups/index.js";
 import { listUidClaims, releaseUidRange } from "../host/uid-ranges.js";
@@ -19,6 +19,7 @@ const MONITOR_LOOK_MS = 100;
 export interface Monitor {
   readonly pid: number;
   readonly exited: Promise<string>;
+  hasExited(): boolean;
 }
 
 /**
@@ -27,26 +28,22 @@ export interface Monitor {
  */
 async function endUnderMonitor(cgroup: SandboxCgroup, monitor: Monitor): Promise<void> {
   const deadline = Date.now() + MONITOR_DEADLINE_MS;
-  let hasExited = false;
-  const exited = monitor.exited.then(() => {
-    hasExited = true;
-  });
-  while (!hasExited && Date.now() < deadline) {
+  while (!monitor.hasExited() && Date.now() < deadline) {
     if (cgroup.isFrozen()) await cgroup.thaw();
     if (isAlone(cgroup, monitor.pid)) {
-      // It might be about to fork: it may only be killed while it cannot.
-      await cgroup.freeze({ deadlineMs: MONITOR_LOOK_MS }).catch(() => {});
-      if (isAlone(cgroup, monitor.pid)) killQuietly(monitor.pid);
-      await cgroup.thaw();
+      // It might be about to fork, or not even have joined its cgroup: it may only be killed while it stands still.
+      signalQuietly(monitor.pid, "SIGSTOP");
+      await waitUntilStopped(monitor);
+      signalQuietly(monitor.pid, isAlone(cgroup, monitor.pid) ? "SIGKILL" : "SIGCONT");
     }
-    await Promise.race([exited, sleep(MONITOR_LOOK_MS)]);
+    await Promise.race([monitor.exited, sleep(MONITOR_LOOK_MS)]);
   }
 }
 
 /** Kills all but the monitor; true if there was nobody, dead or alive, for it to wait for. */
 function isAlone(cgroup: SandboxCgroup, monitorPid: number): boolean {
   const others = cgroup.guestProcesses().filter((pid) => pid !== monitorPid);
-  for (const pid of others) killQuietly(pid);
+  for (const pid of others) signalQuietly(pid, "SIGKILL");
   return others.length === 0 && !hasChildren(monitorPid);
 }
 
@@ -60,9 +57,23 @@ function hasChildren(pid: number): boolean {
   }
 }
 
-function killQuietly(pid: number): void {
+async function waitUntilStopped(monitor: Monitor): Promise<void> {
+  const deadline = Date.now() + MONITOR_LOOK_MS;
+  while (!monitor.hasExited() && Date.now() < deadline) {
+    try {
+      const stat = readFileSync(`/proc/${monitor.pid}/stat`, "utf8");
+      if (/^[TtZX]/.test(stat.slice(stat.lastIndexOf(")") + 2))) return;
+    } catch {
+      return;
+    }
+    await nextTurn();
+  }
+}
+
+/** Only for our own child and for what its cgroup listed a moment ago. */
+function signalQuietly(pid: number, signal: NodeJS.Signals): void {
   try {
-    process.kill(pid, "SIGKILL");
+    process.kill(pid, signal);
   } catch {
     // It was quicker.
   }
@@ -70,11 +81,8 @@ function killQuietly(pid: number): void {
 
 /** Kills by cgroup and waits until it is empty. Throws if something cannot be killed (it hangs in the kernel). */
 export async function killSandboxProcesses(cgroup: SandboxCgroup, monitor?: Monitor): Promise<void> {
+  if (monitor !== undefined && !monitor.hasExited()) await endUnderMonitor(cgroup, monitor);
   if (cgroup.isEmpty()) return;
-  if (monitor !== undefined) {
-    await endUnderMonitor(cgroup, monitor);
-    if (cgroup.isEmpty()) return;
-  }
   const { survivors } = await cgroup.kill({ deadlineMs: KILL_DEADLINE_MS });
   if (survivors.length > 0) {
     throw new HoldfastError(

@@ -94,6 +94,8 @@ export class BubblewrapEngine implements Engine {
   readonly kind = "bubblewrap";
   readonly #host: HostParts;
   readonly #sandboxes = new Map<SandboxId, BubblewrapSandbox>();
+  readonly #creations = new Set<Promise<BubblewrapSandbox>>();
+  readonly #closing = new AbortController();
 
   private constructor(host: HostParts) {
     this.#host = host;
@@ -153,9 +155,17 @@ export class BubblewrapEngine implements Engine {
   async create(given: Partial<SandboxSpec>, options: { signal?: AbortSignal } = {}): Promise<Sandbox> {
     const spec = resolveSandboxSpec(given);
     const id = spec.id ?? createSandboxId();
-    const sandbox = await createSandbox(this.#host, id, { ...spec, id }, options);
-    this.#keep(sandbox);
-    return sandbox;
+    const signal =
+      options.signal === undefined ? this.#closing.signal : AbortSignal.any([options.signal, this.#closing.signal]);
+    const creation = createSandbox(this.#host, id, { ...spec, id }, { signal });
+    this.#creations.add(creation);
+    try {
+      const sandbox = await creation;
+      this.#keep(sandbox);
+      return sandbox;
+    } finally {
+      this.#creations.delete(creation);
+    }
   }
 
   get(id: SandboxId): Sandbox | undefined {
@@ -211,6 +221,9 @@ export class BubblewrapEngine implements Engine {
   }
 
   async close(options: { sandboxes: "kill" | "keep" }): Promise<void> {
+    // What is being made has nobody yet who could want to keep it.
+    this.#closing.abort();
+    await Promise.allSettled(this.#creations);
     const sandboxes = [...this.#sandboxes.values()];
     if (options.sandboxes === "kill") await Promise.all(sandboxes.map((sandbox) => sandbox.kill("the engine's end")));
     else for (const sandbox of sandboxes) sandbox.release();

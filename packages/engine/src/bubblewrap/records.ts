@@ -141,6 +141,15 @@ export class SandboxRecords {
     return true;
   }
 
+  /** Lets go of it, so that another process may take it over although this one lives. */
+  disown(id: SandboxId, owner: ProcessIdentity): void {
+    try {
+      renameSync(this.pathOf(id, ownerFileName(owner)), this.pathOf(id, ownerFileName(NOBODY)));
+    } catch {
+      // It has been removed, or was never ours.
+    }
+  }
+
   /** Gone under its name at once: nobody sees it without its owner here either. */
   remove(id: SandboxId): void {
     const going = join(this.directory, `.${id}.gone`);
@@ -169,5 +178,8 @@ export class SandboxRecords {
     return existsSync(this.pathOf(id));
   }
 }
+
+/** No process has this number. */
+const NOBODY: ProcessIdentity = { pid: 0, startTicks: "0" };
 
 const ownerFileName = (owner: ProcessIdentity): string => `owner.${owner.pid}.${owner.startTicks}`;

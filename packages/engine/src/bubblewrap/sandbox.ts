@@ -8,6 +8,7 @@ import {
   HoldfastError,
   NOTE,
   type OutOfMemory,
+  ProtocolError,
   printable,
   resolveSandboxLimits,
   type SandboxCause,
@@ -193,6 +194,7 @@ export class BubblewrapSandbox implements Sandbox {
     clearTimeout(this.#wallTimer);
     this.#diskGauge.stop();
     this.#connection.close();
+    this.#host.records.disown(this.id, this.#host.us);
   }
 
   #commandContext(): CommandContext {
@@ -256,6 +258,7 @@ export class BubblewrapSandbox implements Sandbox {
   #end(cause: SandboxCause): Promise<SandboxEnding> {
     if (this.#ending === undefined) {
       this.#cause = cause;
+      this.#connection.expectEnd(this.#endedError());
       this.#ending = this.#finish();
       void this.#ending.then(this.#settleEnded);
     }
@@ -273,7 +276,7 @@ export class BubblewrapSandbox implements Sandbox {
         "a sandbox could not be killed",
       );
     }
-    this.#connection.close(new HoldfastError("sandbox_ended", `sandbox ${this.id} has ended`));
+    this.#connection.close(this.#endedError());
     const counters = this.#cgroup.readSandbox();
     const own = this.#cause ?? { kind: "lost", why: "no cause was recorded" };
     const cause =
@@ -346,7 +349,9 @@ export async function listCommands(connection: GuestConnection): Promise<Command
   await new Promise<void>((resolve, reject) => {
     connection.openStream(FRAME.COMMANDS, [], {
       onNote: (note) => {
-        if (note.number(FIELD.NOTE_KIND) !== NOTE.COMMAND || commands.length >= MAX_COMMANDS_LISTED) return;
+        if (note.number(FIELD.NOTE_KIND) !== NOTE.COMMAND || commands.length >= MAX_COMMANDS_LISTED) {
+          throw new ProtocolError("the guest lists more commands than it can remember");
+        }
         commands.push({
           id: note.number(FIELD.COMMAND_ID) ?? 0,
           pid: note.number(FIELD.PID) ?? 0,

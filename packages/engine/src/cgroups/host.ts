@@ -165,6 +165,12 @@ function createFailure(id: SandboxId, reason: unknown): HoldfastError {
   if (code === "ENOSPC" || code === "EAGAIN" || code === "ENOMEM") {
     return new HoldfastError("host_capacity", `no room for the cgroup of sandbox ${id}: ${code}`, { cause: reason });
   }
+  if (code === "EROFS" || code === "EACCES" || code === "EPERM") {
+    return new HoldfastError("host_unsupported", `cannot make the cgroup of sandbox ${id}: ${code}`, {
+      cause: reason,
+      hint: "The cgroup file systems must be mounted writable (in a container: --privileged, or a delegated cgroup).",
+    });
+  }
   return HoldfastError.from(reason);
 }
 

@@ -5,6 +5,7 @@
 import { Writable } from "node:stream";
 import {
   CHANNEL,
+  type CommandLimits,
   EXIT_KIND,
   FIELD,
   type FieldList,
@@ -22,6 +23,7 @@ import { CreditQueue } from "./credit-queue.js";
 const OUTPUT_WINDOW_BYTES = 256 * 1024;
 /** Credit goes back in steps of this size: a frame for each chunk would double the traffic of small ones. */
 const GRANT_STEP_BYTES = OUTPUT_WINDOW_BYTES / 4;
+const MAX_UNREAD_GAPS = 1024;
 const STDIN_CHUNK_BYTES = 64 * 1024;
 
 export interface GuestExit {
@@ -40,6 +42,7 @@ export function exitFromFields(fields: Fields): GuestExit {
   const kind = fields.number(FIELD.EXIT_KIND);
   const code = fields.number(FIELD.EXIT_CODE);
   const signal = fields.number(FIELD.SIGNAL);
+  if (kind !== EXIT_KIND.EXITED && kind !== EXIT_KIND.SIGNALED) throw new ProtocolError("an exit of no known kind");
   if (kind === EXIT_KIND.EXITED ? code === undefined || code > 255 : signal === undefined || signal > 64) {
     throw new ProtocolError("the guest reported an exit that cannot be");
   }
@@ -65,11 +68,16 @@ export class CommandStream {
   /** The exit as the guest saw it, or the reason why we shall never know. Never rejects. */
   readonly exited: Promise<GuestExit | HoldfastError>;
   readonly stdin: Writable;
+  /** What it was started with, by the guest's memory; known once `started` has resolved. */
+  limits: CommandLimits = {};
 
   readonly #connection: GuestConnection;
   readonly #commandId: number;
   readonly #stream: GuestStream;
   #letGo = false;
+  #hasStarted = false;
+  #hasExited = false;
+  #gaps = 0;
   readonly #offsets: [number, number, number] = [0, 0, 0];
   readonly #owed: [number, number, number] = [0, 0, 0];
   #stdinCredit = 0;
@@ -134,10 +142,19 @@ export class CommandStream {
         const pid = note.number(FIELD.PID);
         if (pid === undefined || pid < 2 || pid > 0x7fffffff)
           throw new ProtocolError("the guest reported a pid that cannot be");
+        this.limits = {
+          wallMs: note.number(FIELD.TIMEOUT_MS),
+          memoryBytes: note.number(FIELD.MEMORY_BYTES),
+          pids: note.number(FIELD.PIDS),
+        };
+        if (this.#hasStarted) throw new ProtocolError("the guest started a command twice");
+        this.#hasStarted = true;
         this.#settleStarted.resolve(pid);
         return;
       }
       case NOTE.EXITED:
+        if (this.#hasExited) throw new ProtocolError("the guest ended a command twice");
+        this.#hasExited = true;
         this.#settleExited(exitFromFields(note));
         return;
       case NOTE.GAP: {
@@ -151,6 +168,10 @@ export class CommandStream {
         ) {
           throw new ProtocolError("the guest reported a gap that cannot be");
         }
+        // Between two gaps lie bytes that were paid for; more of them than this are no honest answer.
+        if (length === 0 || this.#gaps >= MAX_UNREAD_GAPS)
+          throw new ProtocolError("the guest reports gaps without end");
+        this.#gaps += 1;
         this.#offsets[channel] = offset + length;
         this.output.push({ kind: "gap", stream: streamName(channel), offset, length }, 0);
         return;
@@ -168,6 +189,7 @@ export class CommandStream {
   }
 
   #payBack(event: OutputEvent, cost: number): void {
+    if (event.kind === "gap") this.#gaps -= 1;
     const channel = event.stream === "stderr" ? CHANNEL.err : CHANNEL.out;
     this.#owed[channel] += cost;
     if (this.#owed[channel] >= GRANT_STEP_BYTES) {
@@ -183,6 +205,8 @@ export class CommandStream {
       // Whoever only waits for the exit need not also handle a start that was never awaited.
       this.started.catch(() => {});
     } else if (!this.#letGo) {
+      this.#settleStarted.reject(new HoldfastError("guest_fault", "the guest ended the command before it started it"));
+      this.started.catch(() => {});
       this.#settleExited(new HoldfastError("guest_fault", "the guest ended the command without saying how"));
     }
     this.output.finish();

@@ -23,6 +23,7 @@ import {
 import { errorFromGuest } from "./guest-error.js";
 
 const HELLO_TIMEOUT_MS = 10_000;
+const MAX_UNSENT_ANSWERS_BYTES = 1024 * 1024;
 
 export interface StreamHandlers {
   readonly onNote?: (fields: Fields, payloadBytes: number) => void;
@@ -31,6 +32,11 @@ export interface StreamHandlers {
   readonly onCredit?: (bytes: number) => void;
   /** Exactly once: the fields of DONE, or the error. */
   readonly onEnd: (result: Fields | HoldfastError) => void;
+}
+
+function protocolFault(error: unknown): HoldfastError {
+  const why = error instanceof Error ? error.message : String(error);
+  return new HoldfastError("guest_fault", why, { cause: error, details: { protocol: true } });
 }
 
 export interface StreamOptions {
@@ -97,7 +103,8 @@ export class GuestStream {
         return;
       case FRAME.NOTE:
         if (this.#notesNeedCredit) this.#spend(CHANNEL.out, frame.payload.length);
-        this.#handlers.onNote?.(new Fields(frame.payload), frame.payload.length);
+        if (this.#handlers.onNote === undefined) throw new ProtocolError("the guest sent a note where none belongs");
+        this.#handlers.onNote(new Fields(frame.payload), frame.payload.length);
         return;
       case FRAME.DONE:
         this.end(new Fields(frame.payload));
@@ -130,6 +137,7 @@ export class GuestConnection {
   #nextStream = 1;
   #greeted = false;
   #failure: HoldfastError | undefined;
+  #expectedEnd: HoldfastError | undefined;
   readonly #closed: Promise<HoldfastError>;
   #settleClosed: (reason: HoldfastError) => void = () => {};
   #settleHello: { resolve: () => void; reject: (reason: HoldfastError) => void } | undefined;
@@ -141,7 +149,9 @@ export class GuestConnection {
     });
     socket.on("data", (chunk: Buffer) => this.#receive(chunk));
     socket.on("error", (error) => this.#fail(HoldfastError.from(error, "guest_fault")));
-    socket.on("close", () => this.#fail(new HoldfastError("guest_fault", "the guest closed the connection")));
+    socket.on("close", () => {
+      this.#fail(this.#expectedEnd ?? new HoldfastError("guest_fault", "the guest closed the connection"));
+    });
   }
 
   /** Connects and exchanges HELLO. */
@@ -235,6 +245,23 @@ export class GuestConnection {
     this.#fail(reason);
   }
 
+  /** The guest is about to be ended: what is under way learns that, and not that a connection broke. */
+  expectEnd(reason: HoldfastError): void {
+    this.#expectedEnd ??= reason;
+  }
+
+  /** Reads an answer. One that makes no sense ends the connection like any other breach of the protocol. */
+  understand<T>(read: () => T): T {
+    try {
+      return read();
+    } catch (error) {
+      if (!(error instanceof ProtocolError)) throw error;
+      const reason = protocolFault(error);
+      this.#fail(reason);
+      throw reason;
+    }
+  }
+
   /** An idle connection to a guest must not keep a program alive that has nothing else to do. */
   unref(): void {
     this.#socket.unref();
@@ -255,8 +282,7 @@ export class GuestConnection {
         if (this.#failure !== undefined) return;
       }
     } catch (error) {
-      const why = error instanceof Error ? error.message : String(error);
-      this.#fail(new HoldfastError("guest_fault", why, { cause: error, details: { protocol: true } }));
+      this.#fail(protocolFault(error));
     }
   }
 
@@ -270,8 +296,10 @@ export class GuestConnection {
       return;
     }
     if (frame.stream === 0) {
-      if (frame.type === FRAME.PING) this.sendFrame(FRAME.PONG, 0, 0, frame.payload);
-      else if (frame.type !== FRAME.PONG) throw new ProtocolError(`frame type ${frame.type} on stream 0`);
+      if (frame.type === FRAME.PING) {
+        if (this.unsentBytes > MAX_UNSENT_ANSWERS_BYTES) throw new ProtocolError("the guest asks and does not listen");
+        this.sendFrame(FRAME.PONG, 0, 0, frame.payload);
+      } else if (frame.type !== FRAME.PONG) throw new ProtocolError(`frame type ${frame.type} on stream 0`);
       return;
     }
     const stream = this.#streams.get(frame.stream);

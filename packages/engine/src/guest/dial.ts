@@ -72,8 +72,13 @@ export function dialGuest(connection: GuestConnection, target: DialTarget): Prom
         onEof: () => socket.push(null),
         onEnd: (result) => {
           wake?.();
+          // If it was connected, this promise is settled already.
+          reject(
+            result instanceof HoldfastError
+              ? result
+              : new HoldfastError("guest_fault", "the guest ended a request without an answer"),
+          );
           if (result instanceof HoldfastError) {
-            reject(result);
             if (!socket.destroyed) socket.destroy(result);
             socket.on("error", () => {});
           } else {

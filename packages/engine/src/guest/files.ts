@@ -78,6 +78,11 @@ export function entryFromFields(fields: Fields): FileEntry {
   };
 }
 
+/** For a request that was "done" without the answer it is about. */
+function noAnswer(): HoldfastError {
+  return new HoldfastError("guest_fault", "the guest ended a request without an answer");
+}
+
 function pathField(path: string, field = "path"): string {
   // An empty path would be the home directory, which nobody means who forgets to fill one in, least of all to remove it.
   if (typeof path !== "string" || path === "" || path.includes("\0"))
@@ -94,12 +99,11 @@ export class GuestFiles implements SandboxFiles {
   }
 
   async stat(path: string, options: { user?: string } = {}): Promise<FileEntry> {
-    return entryFromFields(
-      await this.#request(FRAME.STAT, [
-        [FIELD.PATH, pathField(path)],
-        [FIELD.USER, options.user],
-      ]),
-    );
+    const fields: FieldList = [
+      [FIELD.PATH, pathField(path)],
+      [FIELD.USER, options.user],
+    ];
+    return this.#request(FRAME.STAT, fields, entryFromFields);
   }
 
   list(path: string, options: { user?: string; depth?: number } = {}): AsyncIterable<FileEntry> {
@@ -150,8 +154,9 @@ export class GuestFiles implements SandboxFiles {
             content.push(bytes);
           },
           onEnd: (result) => {
+            // If the note has come, this promise is settled already.
+            reject(result instanceof HoldfastError ? result : noAnswer());
             if (result instanceof HoldfastError) {
-              reject(result);
               content.destroy(result);
               content.on("error", () => {});
             } else {
@@ -220,39 +225,49 @@ export class GuestFiles implements SandboxFiles {
     stream.sendEof(CHANNEL.in);
     while (settled === undefined) await woken();
     if (settled instanceof HoldfastError) throw settled;
-    return entryFromFields(settled);
+    const answer = settled;
+    return connection.understand(() => entryFromFields(answer));
   }
 
   async makeDirectory(
     path: string,
     options: { user?: string; mode?: number; parents?: boolean } = {},
   ): Promise<{ entry: FileEntry; created: boolean }> {
-    const fields = await this.#request(FRAME.MKDIR, [
-      [FIELD.PATH, pathField(path)],
-      [FIELD.USER, options.user],
-      [FIELD.MODE, options.mode],
-      [FIELD.PARENTS, (options.parents ?? true) ? 1 : 0],
-    ]);
-    return { entry: entryFromFields(fields), created: fields.number(FIELD.CREATED) === 1 };
+    return this.#request(
+      FRAME.MKDIR,
+      [
+        [FIELD.PATH, pathField(path)],
+        [FIELD.USER, options.user],
+        [FIELD.MODE, options.mode],
+        [FIELD.PARENTS, (options.parents ?? true) ? 1 : 0],
+      ],
+      (answer) => ({ entry: entryFromFields(answer), created: answer.number(FIELD.CREATED) === 1 }),
+    );
   }
 
   async move(from: string, to: string, options: { user?: string } = {}): Promise<FileEntry> {
-    const fields = await this.#request(FRAME.MOVE, [
-      [FIELD.PATH, pathField(from, "from")],
-      [FIELD.TO, pathField(to, "to")],
-      [FIELD.USER, options.user],
-      [FIELD.PARENTS, 1],
-    ]);
-    return entryFromFields(fields);
+    return this.#request(
+      FRAME.MOVE,
+      [
+        [FIELD.PATH, pathField(from, "from")],
+        [FIELD.TO, pathField(to, "to")],
+        [FIELD.USER, options.user],
+        [FIELD.PARENTS, 1],
+      ],
+      entryFromFields,
+    );
   }
 
   async remove(path: string, options: { user?: string; recursive?: boolean } = {}): Promise<number> {
-    const fields = await this.#request(FRAME.REMOVE, [
-      [FIELD.PATH, pathField(path)],
-      [FIELD.USER, options.user],
-      [FIELD.RECURSIVE, (options.recursive ?? true) ? 1 : 0],
-    ]);
-    return fields.number(FIELD.COUNT) ?? 0;
+    return this.#request(
+      FRAME.REMOVE,
+      [
+        [FIELD.PATH, pathField(path)],
+        [FIELD.USER, options.user],
+        [FIELD.RECURSIVE, (options.recursive ?? true) ? 1 : 0],
+      ],
+      (answer) => answer.number(FIELD.COUNT) ?? 0,
+    );
   }
 
   async watch(
@@ -289,8 +304,11 @@ export class GuestFiles implements SandboxFiles {
     return queue;
   }
 
-  #request(type: number, fields: FieldList): Promise<Fields> {
-    return this.#connection().request(type, fields);
+  /** One answer, read by `read`; an answer that makes no sense ends the connection. */
+  async #request<T>(type: number, fields: FieldList, read: (answer: Fields) => T): Promise<T> {
+    const connection = this.#connection();
+    const answer = await connection.request(type, fields);
+    return connection.understand(() => read(answer));
   }
 
   /** A request whose answer is a row of notes. `parse` returns undefined for a note that is not an item. */
@@ -298,7 +316,7 @@ export class GuestFiles implements SandboxFiles {
     type: number,
     fields: FieldList,
     parse: (note: Fields) => T | undefined,
-    onFailed?: (reason: HoldfastError) => void,
+    onEnded?: (reason: HoldfastError) => void,
   ): { queue: CreditQueue<T>; stream: GuestStream } {
     let owed = 0;
     const giveBack = (bytes: number) => {
@@ -323,7 +341,7 @@ export class GuestFiles implements SandboxFiles {
         },
         onEnd: (result) => {
           const failure = result instanceof HoldfastError ? result : undefined;
-          if (failure !== undefined) onFailed?.(failure);
+          onEnded?.(failure ?? noAnswer());
           // A watch that we ended ourselves ends quietly.
           queue.finish(failure?.code === "canceled" ? undefined : failure);
         },
