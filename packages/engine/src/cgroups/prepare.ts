@@ -1,5 +1,5 @@
 /** Makes our directory in a hierarchy and turns its controllers on, or says why that cannot be. */
-import { mkdirSync } from "node:fs";
+import { accessSync, constants, mkdirSync } from "node:fs";
 import { HoldfastError } from "@holdfast/protocol";
 import type { Hierarchy } from "./hierarchies.js";
 import { errnoOf, hasFile, readKernelFile, removeOne, writeKernelFile } from "./kernel-files.js";
@@ -67,6 +67,8 @@ export function prepareHierarchy(hierarchy: Hierarchy): Prepared {
       if (directory !== hierarchy.mountPoint && makeDirectory(directory)) made.push(directory);
       if (hierarchy.version === 2 && controllers.length > 0) controllers = enableAll(directory, controllers);
     }
+    // It may have been there before, made by somebody with more rights or on a better day.
+    accessSync(hierarchy.base, constants.W_OK);
     if (hierarchy.version === 1 && hierarchy.controllers.includes("memory")) requireHierarchicalMemory(hierarchy.base);
     return { hierarchy: { ...hierarchy, controllers }, made };
   } catch (reason) {
