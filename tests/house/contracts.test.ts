@@ -1,7 +1,9 @@
+import { existsSync } from "node:fs";
+import { join } from "node:path";
 import { expect, test } from "vitest";
 import { errorSpecs } from "../../packages/protocol/src/errors.js";
 import * as guestWire from "../../packages/protocol/src/guest-wire.js";
-import { readText } from "./tree.js";
+import { readText, root } from "./tree.js";
 
 /** `FRAME: { HELLO: 1 }` is `FRAME_HELLO = 1` in C. */
 function numbersOfTypeScript(module: Readonly<Record<string, unknown>>): Map<string, number> {
@@ -38,4 +40,16 @@ function documentedCodes(markdown: string): string[] {
 
 test("docs/errors.md explains every error code once, and no other", () => {
   expect(documentedCodes(readText("docs/errors.md")).sort()).toEqual(Object.keys(errorSpecs).sort());
+});
+
+test("every suite that SPECIFICATION.md names is there", () => {
+  // "x" stands for any of them.
+  const named = [...readText("SPECIFICATION.md").matchAll(/`(contract|engine|security|e2e|guest)\/([a-z-]{2,})`/g)];
+  const missing = named.filter(([, suite, name]) => {
+    const folder =
+      suite === "contract" ? "tests/engine/contract" : suite === "guest" ? "guest/tests" : `tests/${suite}`;
+    return !["ts", "test.ts", "test.mjs"].some((ending) => existsSync(join(root, folder, `${name}.${ending}`)));
+  });
+  expect(named.length).toBeGreaterThan(20);
+  expect(missing.map(([text]) => text)).toEqual([]);
 });
