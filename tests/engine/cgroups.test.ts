@@ -446,7 +446,7 @@ describe("the place", () => {
   v2Only("below a limit, in a cgroup that holds processes, is refused with the remedy", async () => {
     const own = `${/^\S+ \S+ \S+ \S+ (\S+) .* - cgroup2 /m.exec(mountinfo)?.[1]}/${parent}`;
     const admin = detectCgroups({ parent });
-    writeFileSync(`${own}/holdfast/pids.max`, "1000");
+    writeFileSync(`${own}/holdfast/memory.max`, String(4096 * MIB));
     mkdirSync(`${own}/holdfast/server`);
     const child = spawn("sleep", ["60"]);
     children.push(child);

@@ -135,7 +135,11 @@ export class RunningCommand implements Command {
     this.#pidsRefusedBefore = context.cgroup.readUnattributedForksRefused();
     this.#diskWatch = context.diskGauge.watch();
     this.#armBackup(spec);
-    this.ended = this.#conclude();
+    // Whatever fails on our own side, the command has ended and somebody waits to hear how.
+    this.ended = this.#conclude().catch((error) => {
+      const why = `its ending could not be established: ${HoldfastError.from(error).message}`;
+      return endingWithoutExit({ kind: "lost", why }, Date.now() - this.#startedAt);
+    });
   }
 
   static async start(
@@ -258,10 +262,10 @@ export class RunningCommand implements Command {
   async #conclude(): Promise<CommandEnding> {
     const exit = await this.#stream.exited;
     clearTimeout(this.#backupTimer);
+    const disk = await (await this.#diskWatch).finish();
     const kept = this.#attached ? this.#context.endings?.read(this.id) : undefined;
     if (kept !== undefined) return kept;
     if (exit instanceof HoldfastError) {
-      await (await this.#diskWatch).finish();
       return endingWithoutExit(await this.#context.lostCause(exit), Date.now() - this.#startedAt);
     }
     const { cgroup } = this.#context;
@@ -284,7 +288,7 @@ export class RunningCommand implements Command {
         rssBytes: victim.rssBytes,
       })),
       hostWideOom: (log ?? []).some((victim) => victim.scope === "host"),
-      disk: await (await this.#diskWatch).finish(),
+      disk,
       callersSignal: this.#callersSignal,
     });
     this.#context.endings?.write(this.id, ending);
