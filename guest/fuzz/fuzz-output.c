@@ -48,14 +48,21 @@ static void check_all(const struct output *output) {
     }
 }
 
+static char spill_directory[] = "/tmp/fuzz-output-XXXXXX";
+
+/* Every input removes its own files. */
+static void remove_spill_directory(void) {
+    (void)rmdir(spill_directory);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *input, size_t length) {
     if (length < 4) return 0;
     static int directory = -1;
     if (directory < 0) {
-        char template[] = "/tmp/fuzz-output-XXXXXX";
-        if (!mkdtemp(template)) abort();
-        directory = open(template, O_RDONLY | O_DIRECTORY);
+        if (!mkdtemp(spill_directory)) abort();
+        directory = open(spill_directory, O_RDONLY | O_DIRECTORY);
         if (directory < 0) abort();
+        atexit(remove_spill_directory);
     }
     struct keep_budget budget = { .limit_bytes = (size_t)(1 + input[0]) * 2048 };
     struct output output;

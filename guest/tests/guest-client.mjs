@@ -240,6 +240,8 @@ export class Guest {
   static async start(args = [], { extra = [] } = {}) {
     const guest = new Guest();
     guest.directory = mkdtempSync(path.join(os.tmpdir(), "holdfast-guest-"));
+    // Also for a guest that was killed, or whose test failed before it could stop it.
+    process.on("exit", () => rmSync(guest.directory, { recursive: true, force: true }));
     guest.path = path.join(guest.directory, "guest.sock");
     const server = net.createServer();
     await new Promise((resolve) => server.listen(`${guest.path}.new`, resolve));
