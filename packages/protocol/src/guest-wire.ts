@@ -11,7 +11,6 @@ export const KEEP_HEAD_BYTES = 65_536;
 export const DEFAULT_KEEP_BYTES = 1_048_576;
 
 export const CHANNEL = { in: 0, out: 1, err: 2 } as const;
-export type OutputChannel = typeof CHANNEL.out | typeof CHANNEL.err;
 
 export const FRAME = {
   HELLO: 0x01,

@@ -24,7 +24,7 @@ const OUTPUT_WINDOW_BYTES = 256 * 1024;
 /** Credit goes back in steps of this size: a frame for each chunk would double the traffic of small ones. */
 const GRANT_STEP_BYTES = OUTPUT_WINDOW_BYTES / 4;
 const MAX_UNREAD_GAPS = 1024;
-const STDIN_CHUNK_BYTES = 64 * 1024;
+const STDIN_BUFFER_BYTES = 64 * 1024;
 
 export interface GuestExit {
   readonly code: number | undefined;
@@ -80,8 +80,6 @@ export class CommandStream {
   #gaps = 0;
   readonly #offsets: [number, number, number] = [0, 0, 0];
   readonly #owed: [number, number, number] = [0, 0, 0];
-  #stdinCredit = 0;
-  #stdinWaiting: (() => void) | undefined;
   #settleStarted!: { resolve: (pid: number) => void; reject: (reason: HoldfastError) => void };
   #settleExited!: (exit: GuestExit | HoldfastError) => void;
 
@@ -113,7 +111,6 @@ export class CommandStream {
       {
         onNote: (note) => this.#onNote(note),
         onData: (channel, bytes) => this.#onData(channel, bytes),
-        onCredit: (bytes) => this.#onStdinCredit(bytes),
         onEnd: (result) => this.#onEnd(result),
       },
       { window: OUTPUT_WINDOW_BYTES },
@@ -210,43 +207,18 @@ export class CommandStream {
       this.#settleExited(new HoldfastError("guest_fault", "the guest ended the command without saying how"));
     }
     this.output.finish();
-    this.#stdinWaiting?.();
-    this.#stdinWaiting = undefined;
-  }
-
-  #onStdinCredit(bytes: number): void {
-    this.#stdinCredit += bytes;
-    this.#stdinWaiting?.();
-    this.#stdinWaiting = undefined;
   }
 
   #createStdin(): Writable {
     return new Writable({
-      highWaterMark: STDIN_CHUNK_BYTES,
+      highWaterMark: STDIN_BUFFER_BYTES,
       write: (chunk: Buffer, _encoding, callback) => {
-        this.#sendStdin(chunk).then(() => callback(), callback);
+        this.#stream.send(chunk).then(() => callback(), callback);
       },
       final: (callback) => {
         this.#stream.sendEof(CHANNEL.in);
         callback();
       },
     });
-  }
-
-  async #sendStdin(chunk: Buffer): Promise<void> {
-    let at = 0;
-    while (at < chunk.length && !this.#stream.ended) {
-      if (this.#stdinCredit === 0) {
-        await new Promise<void>((resolve) => {
-          this.#stdinWaiting = resolve;
-        });
-        continue;
-      }
-      const piece = chunk.subarray(at, at + Math.min(this.#stdinCredit, STDIN_CHUNK_BYTES));
-      this.#stdinCredit -= piece.length;
-      at += piece.length;
-      this.#stream.send(CHANNEL.in, piece);
-      await this.#connection.drained();
-    }
   }
 }

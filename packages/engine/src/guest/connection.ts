@@ -24,12 +24,12 @@ import { errorFromGuest } from "./guest-error.js";
 
 const HELLO_TIMEOUT_MS = 10_000;
 const MAX_UNSENT_ANSWERS_BYTES = 1024 * 1024;
+const SEND_CHUNK_BYTES = 64 * 1024;
 
 export interface StreamHandlers {
   readonly onNote?: (fields: Fields, payloadBytes: number) => void;
   readonly onData?: (channel: number, bytes: Buffer) => void;
   readonly onEof?: (channel: number) => void;
-  readonly onCredit?: (bytes: number) => void;
   /** Exactly once: the fields of DONE, or the error. */
   readonly onEnd: (result: Fields | HoldfastError) => void;
 }
@@ -53,6 +53,9 @@ export class GuestStream {
   /** What the guest may still send us, by channel. */
   readonly #granted = new Map<number, number>();
   readonly #notesNeedCredit: boolean;
+  /** What we may still send the guest, on the one channel towards it. */
+  #credit = 0;
+  #onCredit: (() => void) | undefined;
   #ended = false;
 
   constructor(connection: GuestConnection, id: number, handlers: StreamHandlers, options: StreamOptions) {
@@ -67,8 +70,21 @@ export class GuestStream {
     return this.#ended;
   }
 
-  send(channel: number, bytes: Uint8Array): void {
-    if (!this.#ended) this.#connection.sendData(this.id, channel, bytes);
+  /** Sends as the guest's credit and the socket allow; returns when all is sent or the stream has ended. */
+  async send(bytes: Uint8Array): Promise<void> {
+    for (let at = 0; at < bytes.length && !this.#ended; ) {
+      if (this.#credit === 0) {
+        await new Promise<void>((resolve) => {
+          this.#onCredit = resolve;
+        });
+        continue;
+      }
+      const piece = bytes.subarray(at, at + Math.min(this.#credit, SEND_CHUNK_BYTES));
+      this.#credit -= piece.length;
+      at += piece.length;
+      this.#connection.sendData(this.id, CHANNEL.in, piece);
+      await this.#connection.drained();
+    }
   }
 
   sendEof(channel: number): void {
@@ -99,7 +115,8 @@ export class GuestStream {
         return;
       case FRAME.WINDOW:
         if (frame.payload.length !== 4) throw new ProtocolError("a WINDOW frame has the wrong size");
-        this.#handlers.onCredit?.(frame.payload.readUInt32LE());
+        this.#credit += frame.payload.readUInt32LE();
+        this.#onCredit?.();
         return;
       case FRAME.NOTE:
         if (this.#notesNeedCredit) this.#spend(CHANNEL.out, frame.payload.length);
@@ -126,6 +143,7 @@ export class GuestStream {
   end(result: Fields | HoldfastError): void {
     if (this.#ended) return;
     this.#ended = true;
+    this.#onCredit?.();
     this.#handlers.onEnd(result);
   }
 }

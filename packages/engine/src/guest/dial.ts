@@ -5,7 +5,6 @@ import type { GuestConnection } from "./connection.js";
 
 const WINDOW_BYTES = 256 * 1024;
 const GRANT_STEP_BYTES = WINDOW_BYTES / 4;
-const CHUNK_BYTES = 64 * 1024;
 
 export type DialTarget = { readonly port: number } | { readonly path: string };
 
@@ -15,25 +14,6 @@ export function dialGuest(connection: GuestConnection, target: DialTarget): Prom
   }
   return new Promise((resolve, reject) => {
     let owed = 0;
-    let credit = 0;
-    let wake: (() => void) | undefined;
-
-    const send = async (chunk: Buffer): Promise<void> => {
-      for (let at = 0; at < chunk.length && !stream.ended; ) {
-        if (credit === 0) {
-          await new Promise<void>((woken) => {
-            wake = woken;
-          });
-          continue;
-        }
-        const piece = chunk.subarray(at, at + Math.min(credit, CHUNK_BYTES));
-        credit -= piece.length;
-        at += piece.length;
-        stream.send(CHANNEL.in, piece);
-        await connection.drained();
-      }
-    };
-
     const socket = new Duplex({
       allowHalfOpen: true,
       read() {
@@ -43,7 +23,7 @@ export function dialGuest(connection: GuestConnection, target: DialTarget): Prom
         }
       },
       write(chunk: Buffer, _encoding, callback) {
-        send(chunk).then(() => callback(), callback);
+        stream.send(chunk).then(() => callback(), callback);
       },
       final(callback) {
         stream.sendEof(CHANNEL.in);
@@ -51,7 +31,6 @@ export function dialGuest(connection: GuestConnection, target: DialTarget): Prom
       },
       destroy(error, callback) {
         stream.reset();
-        wake?.();
         callback(error);
       },
     });
@@ -61,17 +40,12 @@ export function dialGuest(connection: GuestConnection, target: DialTarget): Prom
       "port" in target ? [[FIELD.PORT, target.port]] : [[FIELD.PATH, target.path]],
       {
         onNote: () => resolve(socket),
-        onCredit: (bytes) => {
-          credit += bytes;
-          wake?.();
-        },
         onData: (_channel, bytes) => {
           owed += bytes.length;
           socket.push(bytes);
         },
         onEof: () => socket.push(null),
         onEnd: (result) => {
-          wake?.();
           // If it was connected, this promise is settled already.
           reject(
             result instanceof HoldfastError

@@ -19,7 +19,6 @@ import { CreditQueue } from "./credit-queue.js";
 
 const WINDOW_BYTES = 1024 * 1024;
 const GRANT_STEP_BYTES = WINDOW_BYTES / 4;
-const WRITE_CHUNK_BYTES = 64 * 1024;
 
 const TYPE_NAMES: Readonly<Record<number, FileEntry["type"]>> = {
   [FILE_TYPE.FILE]: "file",
@@ -183,39 +182,16 @@ export class GuestFiles implements SandboxFiles {
       ...attributes,
     ];
     const source = content instanceof Readable ? content : Readable.from([Buffer.from(content)], { objectMode: false });
-    let credit = 0;
-    let wake: (() => void) | undefined;
-    let settled: Fields | HoldfastError | undefined;
     const connection = this.#connection();
-    const stream = connection.openStream(FRAME.WRITE, fields, {
-      onCredit: (bytes) => {
-        credit += bytes;
-        wake?.();
-      },
-      onEnd: (result) => {
-        settled = result;
-        wake?.();
-      },
+    let settle: (result: Fields | HoldfastError) => void = () => {};
+    const settled = new Promise<Fields | HoldfastError>((resolve) => {
+      settle = resolve;
     });
-    const woken = () =>
-      new Promise<void>((resolve) => {
-        wake = resolve;
-      });
+    const stream = connection.openStream(FRAME.WRITE, fields, { onEnd: (result) => settle(result) });
     try {
       for await (const chunk of source) {
-        const bytes = typeof chunk === "string" ? Buffer.from(chunk) : (chunk as Buffer);
-        for (let at = 0; at < bytes.length && settled === undefined; ) {
-          if (credit === 0) {
-            await woken();
-            continue;
-          }
-          const piece = bytes.subarray(at, at + Math.min(credit, WRITE_CHUNK_BYTES));
-          credit -= piece.length;
-          at += piece.length;
-          stream.send(CHANNEL.in, piece);
-          await connection.drained();
-        }
-        if (settled !== undefined) break;
+        await stream.send(typeof chunk === "string" ? Buffer.from(chunk) : (chunk as Buffer));
+        if (stream.ended) break;
       }
     } catch (error) {
       // The source broke: an atomic write must not put half a file in place.
@@ -223,9 +199,8 @@ export class GuestFiles implements SandboxFiles {
       throw error;
     }
     stream.sendEof(CHANNEL.in);
-    while (settled === undefined) await woken();
-    if (settled instanceof HoldfastError) throw settled;
-    const answer = settled;
+    const answer = await settled;
+    if (answer instanceof HoldfastError) throw answer;
     return connection.understand(() => entryFromFields(answer));
   }
 
