@@ -60,6 +60,8 @@ export type Incident = OutOfMemory | OutOfPids | OutOfDisk;
 
 export type SandboxCause =
   | { readonly kind: "killed"; readonly by: string }
+  /** All its processes were ended and its files were kept: it can be started again. */
+  | { readonly kind: "stopped"; readonly by: string }
   | { readonly kind: "timed_out"; readonly limitMs: number }
   | OutOfMemory
   | OutOfDisk

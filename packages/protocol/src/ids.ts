@@ -1,5 +1,4 @@
 /** Ids are opaque and checked: they name directories and cgroups, so nothing but lower-case letters and digits passes. */
-import { randomBytes } from "node:crypto";
 import { invalidArgument } from "./errors.js";
 
 export type SandboxId = string & { readonly __brand: "SandboxId" };
@@ -11,7 +10,8 @@ export function createSandboxId(): SandboxId {
   let id = "i";
   // 252 is the largest multiple of 36 below 256: bytes above it would make some letters likelier than others.
   while (id.length < 21) {
-    for (const byte of randomBytes(24)) if (byte < 252 && id.length < 21) id += ALPHABET[byte % ALPHABET.length];
+    for (const byte of crypto.getRandomValues(new Uint8Array(24)))
+      if (byte < 252 && id.length < 21) id += ALPHABET[byte % ALPHABET.length];
   }
   return id as SandboxId;
 }

@@ -1,7 +1,7 @@
+/** The words that all share. Nothing here needs Node: the client uses it in a browser. */
+export * from "./api.js";
 export * from "./causes.js";
 export * from "./errors.js";
-export * from "./guest-frames.js";
-export * from "./guest-wire.js";
 export * from "./ids.js";
 export * from "./limits.js";
 export * from "./sentences.js";

@@ -82,6 +82,8 @@ export function describeSandboxCause(cause: SandboxCause): string {
   switch (cause.kind) {
     case "killed":
       return `Killed by ${cause.by}.`;
+    case "stopped":
+      return `Stopped by ${cause.by}; its files are kept.`;
     case "timed_out":
       return `Reached the end of its life: limit ${formatDuration(cause.limitMs)}.`;
     case "out_of_memory":

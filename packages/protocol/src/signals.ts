@@ -1,23 +1,23 @@
 /** Signal names and numbers as Linux has them on every architecture we run on. */
-import { constants } from "node:os";
 import type { Signal } from "./causes.js";
 import { invalidArgument } from "./errors.js";
 
-const byNumber = new Map<number, Signal>();
-for (const [name, number] of Object.entries(constants.signals)) {
-  // Aliases (SIGIOT, SIGPOLL) come after the name everyone knows.
-  if (!byNumber.has(number)) byNumber.set(number, name as Signal);
-}
+const NAMES = (
+  "SIGHUP SIGINT SIGQUIT SIGILL SIGTRAP SIGABRT SIGBUS SIGFPE SIGKILL SIGUSR1 SIGSEGV SIGUSR2 SIGPIPE SIGALRM SIGTERM SIGSTKFLT " +
+  "SIGCHLD SIGCONT SIGSTOP SIGTSTP SIGTTIN SIGTTOU SIGURG SIGXCPU SIGXFSZ SIGVTALRM SIGPROF SIGWINCH SIGIO SIGPWR SIGSYS"
+).split(" ");
+/** Other names for the same numbers. */
+const ALIASES: Readonly<Record<string, number>> = { SIGIOT: 6, SIGPOLL: 29 };
 
 export function signalName(number: number): Signal {
-  return byNumber.get(number) ?? `SIG${number}`;
+  return (NAMES[number - 1] as Signal | undefined) ?? `SIG${number}`;
 }
 
 export function signalNumber(signal: string | number): number {
   if (typeof signal === "number") {
     if (Number.isInteger(signal) && signal >= 1 && signal <= 64) return signal;
   } else {
-    const number = (constants.signals as Record<string, number>)[signal];
+    const number = NAMES.indexOf(signal) + 1 || ALIASES[signal];
     if (number !== undefined) return number;
   }
   throw invalidArgument("signal", signal, "a signal's name such as SIGTERM, or its number");

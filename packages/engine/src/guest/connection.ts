@@ -5,6 +5,7 @@
  * as its own end; nothing a guest sends makes us hold more than the credit we gave it.
  */
 import { connect, type Socket } from "node:net";
+import { HoldfastError } from "@holdfast/protocol";
 import {
   CHANNEL,
   encodeFields,
@@ -16,10 +17,9 @@ import {
   FRAME,
   type Frame,
   FrameReader,
-  HoldfastError,
   ProtocolError,
   WIRE_VERSION,
-} from "@holdfast/protocol";
+} from "@holdfast/protocol/guest";
 import { errorFromGuest } from "./guest-error.js";
 
 const HELLO_TIMEOUT_MS = 10_000;
@@ -57,6 +57,7 @@ export class GuestStream {
   #credit = 0;
   #onCredit: (() => void) | undefined;
   #ended = false;
+  #abandoned = false;
 
   constructor(connection: GuestConnection, id: number, handlers: StreamHandlers, options: StreamOptions) {
     this.#connection = connection;
@@ -70,9 +71,13 @@ export class GuestStream {
     return this.#ended;
   }
 
-  /** Sends as the guest's credit and the socket allow; returns when all is sent or the stream has ended. */
-  async send(bytes: Uint8Array): Promise<void> {
-    for (let at = 0; at < bytes.length && !this.#ended; ) {
+  /**
+   * Sends as the guest's credit and the socket allow. Resolves when all is sent or the stream is over, to how many bytes
+   * went out: those before a reset still arrive.
+   */
+  async send(bytes: Uint8Array): Promise<number> {
+    let at = 0;
+    while (at < bytes.length && !this.#ended && !this.#abandoned) {
       if (this.#credit === 0) {
         await new Promise<void>((resolve) => {
           this.#onCredit = resolve;
@@ -85,10 +90,11 @@ export class GuestStream {
       this.#connection.sendData(this.id, CHANNEL.in, piece);
       await this.#connection.drained();
     }
+    return at;
   }
 
   sendEof(channel: number): void {
-    if (!this.#ended) this.#connection.sendFrame(FRAME.EOF, channel, this.id);
+    if (!this.#ended && !this.#abandoned) this.#connection.sendFrame(FRAME.EOF, channel, this.id);
   }
 
   /** Lets the guest send so many bytes more on a channel. */
@@ -101,7 +107,10 @@ export class GuestStream {
   }
 
   reset(): void {
-    if (!this.#ended) this.#connection.sendFrame(FRAME.RESET, 0, this.id);
+    if (this.#ended || this.#abandoned) return;
+    this.#abandoned = true;
+    this.#connection.sendFrame(FRAME.RESET, 0, this.id);
+    this.#onCredit?.();
   }
 
   receive(frame: Frame): void {

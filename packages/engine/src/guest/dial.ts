@@ -1,6 +1,7 @@
 /** A connection to a port or unix socket inside the sandbox, as a Duplex. */
 import { Duplex } from "node:stream";
-import { CHANNEL, FIELD, FRAME, HoldfastError, invalidArgument } from "@holdfast/protocol";
+import { HoldfastError, invalidArgument } from "@holdfast/protocol";
+import { CHANNEL, FIELD, FRAME } from "@holdfast/protocol/guest";
 import type { GuestConnection } from "./connection.js";
 
 const WINDOW_BYTES = 256 * 1024;

@@ -1,5 +1,6 @@
 /** The guest's FAIL, as our error. The only place that turns an errno from inside into a code. */
-import { type ErrorCode, FIELD, type Fields, HoldfastError, printable } from "@holdfast/protocol";
+import { type ErrorCode, HoldfastError, printable } from "@holdfast/protocol";
+import { FIELD, type Fields } from "@holdfast/protocol/guest";
 
 const CODE_BY_ERRNO: Readonly<Record<string, ErrorCode>> = {
   ENOENT: "file_not_found",
