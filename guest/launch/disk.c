@@ -16,6 +16,8 @@
 #include "kernel.h"
 #include "launch.h"
 
+#define REUSE_SLACK_BYTES (64ull << 20)
+
 static bool is_btrfs(int fd) {
     struct statfs info;
     return fstatfs(fd, &info) == 0 && (unsigned long)info.f_type == (unsigned long)BTRFS_SUPER_MAGIC_NUMBER;
@@ -54,6 +56,13 @@ static uint64_t subvolume_id(int fd, const char *path) {
     return args.treeid;
 }
 
+/* The guest reaches its spill directory by a descriptor, not through an id-mapped mount: it needs its real uid. */
+static void make_scratch(int fd, const char *path, uid_t guest_uid) {
+    if (mkdirat(fd, "work", 0700) < 0 || mkdirat(fd, "spill", 0700) < 0 ||
+        fchownat(fd, "spill", guest_uid, guest_uid, AT_SYMLINK_NOFOLLOW) < 0)
+        die("disk", path);
+}
+
 /* A limit of 0 asks for plain directories. Returns the number of the subvolume, or 0. */
 uint64_t disk_make(const char *path, uint64_t limit_bytes, uid_t guest_uid) {
     char copy[4096];
@@ -74,10 +83,8 @@ uint64_t disk_make(const char *path, uint64_t limit_bytes, uid_t guest_uid) {
     if (fd < 0) die("disk", path);
     uint64_t id = limit_bytes > 0 ? subvolume_id(fd, path) : 0;
     if (limit_bytes > 0) set_limit(fd, path, limit_bytes);
-    if (mkdirat(fd, "upper", 0755) < 0 || mkdirat(fd, "work", 0700) < 0 || mkdirat(fd, "spill", 0700) < 0)
-        die("disk", path);
-    /* The guest reaches its spill directory by a descriptor, not through an id-mapped mount: it needs its real uid. */
-    if (fchownat(fd, "spill", guest_uid, guest_uid, AT_SYMLINK_NOFOLLOW) < 0) die("disk", path);
+    if (mkdirat(fd, "upper", 0755) < 0) die("disk", path);
+    make_scratch(fd, path, guest_uid);
     close(fd);
     close(parent);
     return id;
@@ -149,6 +156,30 @@ static int remove_tree_at(int parent, const char *name) {
     }
     close(top);
     return unlinkat(parent, name, AT_REMOVEDIR);
+}
+
+/*
+ * The disk of a sandbox that was stopped: `upper` stays as it is, the rest belonged to the processes that are gone. A disk
+ * that is full gets room for what follows; disk_confine takes it back.
+ */
+uint64_t disk_reuse(const char *path, uint64_t limit_bytes, uid_t guest_uid) {
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    struct stat upper;
+    if (fd < 0 || fstatat(fd, "upper", &upper, AT_SYMLINK_NOFOLLOW) < 0) die("disk", path);
+    if (!S_ISDIR(upper.st_mode)) {
+        errno = ENOTDIR;
+        die("disk", path);
+    }
+    uint64_t id = limit_bytes > 0 ? subvolume_id(fd, path) : 0;
+    if (limit_bytes > 0) set_limit(fd, path, limit_bytes + REUSE_SLACK_BYTES);
+    if (remove_tree_at(fd, "work") < 0 || remove_tree_at(fd, "spill") < 0) die("disk", path);
+    make_scratch(fd, path, guest_uid);
+    close(fd);
+    return id;
+}
+
+void disk_confine(const char *path, uint64_t limit_bytes) {
+    if (limit_bytes > 0) (void)disk_limit_main(path, limit_bytes);
 }
 
 int disk_remove_main(const char *path) {

@@ -7,6 +7,7 @@
  *   holdfast-launch disk-limit …   changes the quota of a disk
  *   holdfast-launch disk-settle …  brings the count of a disk's quota up to date
  *   holdfast-launch quota-enable … turns quotas on in a btrfs pool
+ *   holdfast-launch reclaim …      makes the kernel take back memory of a cgroup, for a bounded time
  *
  * Every failure is one line on the status descriptor (start) or stderr (the others): `failed step: what: why`, exit 125.
  */
@@ -27,6 +28,8 @@ _Noreturn void die(const char *step, const char *what);
 
 /* disk.c */
 uint64_t disk_make(const char *path, uint64_t limit_bytes, uid_t guest_uid);
+uint64_t disk_reuse(const char *path, uint64_t limit_bytes, uid_t guest_uid);
+void disk_confine(const char *path, uint64_t limit_bytes);
 int disk_remove_main(const char *path);
 int disk_usage_main(const char *path);
 int disk_limit_main(const char *path, uint64_t limit_bytes);
@@ -67,6 +70,9 @@ void mounts_nest(const struct nested_mount *nested, size_t count);
 
 /* dev.c */
 void dev_make(const char *name, uid_t owner, uint64_t shm_bytes);
+
+/* reclaim.c: writes `value` to a cgroup's file that reclaims, and gives up after `limit_ms`. */
+int reclaim_main(const char *file, const char *value, uint64_t limit_ms);
 
 /* start.c */
 _Noreturn void start_main(int argc, char **argv);

@@ -36,7 +36,8 @@ int main(int argc, char **argv) {
     if (strcmp(verb, "disk-limit") == 0 && argc == 4) return disk_limit_main(argv[2], parse_bytes(argv[3]));
     if (strcmp(verb, "disk-settle") == 0 && argc == 3) return disk_settle_main(argv[2]);
     if (strcmp(verb, "quota-enable") == 0 && argc == 3) return quota_enable_main(argv[2]);
+    if (strcmp(verb, "reclaim") == 0 && argc == 5) return reclaim_main(argv[2], argv[3], parse_bytes(argv[4]));
     fprintf(stderr, "usage: holdfast-launch start … | disk-remove DIR | disk-usage DIR | disk-limit DIR BYTES |"
-                    " disk-settle DIR | quota-enable DIR\n");
+                    " disk-settle DIR | quota-enable DIR | reclaim FILE VALUE MILLISECONDS\n");
     return 125;
 }

@@ -3,7 +3,8 @@
  *
  *  1. join the sandbox's cgroups, so that whatever happens next is inside its budget and dies with its cgroup;
  *  2. close every descriptor that is not ours; reset oom_score_adj;
- *  3. make the sandbox's disk, if asked (a btrfs subvolume with its quota, or plain directories);
+ *  3. make the sandbox's disk, if asked (a btrfs subvolume with its quota, or plain directories), or take the one of a
+ *     stopped sandbox again;
  *  4. make the user namespace;
  *  5. make the listening socket and open what else the guest is handed as a descriptor;
  *  6. open and id-map every source, enter a mount namespace of our own, place the sources, mount the overlays and make
@@ -50,6 +51,7 @@ struct request {
     size_t opened_count;
     const char *disk_path;
     uint64_t disk_limit;
+    bool disk_exists;
     const char *stage;
     struct staged_mount mounts[MOST];
     size_t mount_count;
@@ -108,7 +110,8 @@ static void parse(struct request *request, int argc, char **argv) {
             request->opened[at].path = argv[i + 1];
             request->opened[at].number = (int)parse_number(argv[i + 2]);
             i += 3;
-        } else if (TAKES("--disk", 2)) {
+        } else if (TAKES("--disk", 2) || TAKES("--old-disk", 2)) {
+            request->disk_exists = strcmp(argv[i], "--old-disk") == 0;
             request->disk_path = argv[i + 1];
             request->disk_limit = parse_number(argv[i + 2]);
             i += 3;
@@ -209,7 +212,8 @@ _Noreturn void start_main(int argc, char **argv) {
     sigprocmask(SIG_SETMASK, &none, NULL);
 
     if (request.disk_path) {
-        uint64_t id = disk_make(request.disk_path, request.disk_limit, request.uid_base);
+        uint64_t id = (request.disk_exists ? disk_reuse : disk_make)(request.disk_path, request.disk_limit,
+                                                                     request.uid_base);
         if (dprintf(report_fd, "disk %llu\n", (unsigned long long)id) < 0) _exit(124);
     }
     int userns = keep_above(userns_create(request.uid_base));
@@ -231,6 +235,7 @@ _Noreturn void start_main(int argc, char **argv) {
     mounts_place(request.uid_base, request.mounts, request.mount_count, request.overlays, request.overlay_count);
     if (request.dev_name) dev_make(request.dev_name, request.uid_base, request.shm_bytes);
     mounts_nest(request.nested, request.nested_count);
+    if (request.disk_exists) disk_confine(request.disk_path, request.disk_limit);
     if (chdir("/") < 0) die("stage", "/");
 
     hand_down(userns, request.userns_number);

@@ -78,6 +78,11 @@ int path_open_parent(struct worker *worker, const char *path, bool make, int *ou
 int path_make_directory(struct worker *worker, int parent, const char *name, mode_t mode);
 /* ".holdfast-" and 128 random bits. */
 void path_temp_name(char out[TEMP_NAME_BYTES]);
+/* The same, for a file that will take the place of another one: whoever watches need not hear of a creation. */
+void path_replacing_name(char out[TEMP_NAME_BYTES]);
+enum temp_kind { TEMP_NOT, TEMP_NEW, TEMP_REPLACING };
+/* Whether a name is one that those two make up. */
+enum temp_kind path_temp_kind(const char *name);
 /* "/proc/self/fd/N". False if there is no /proc to use it with. */
 bool path_of_fd(int fd, char out[32]);
 

@@ -119,6 +119,10 @@ int path_open_parent(struct worker *worker, const char *path, bool make, int *ou
     return path_open_directory(worker, -1, parent, make, out);
 }
 
+#define TEMP_PREFIX ".holdfast-"
+#define TEMP_DIGITS 32
+#define TEMP_REPLACING_END "r"
+
 void path_temp_name(char out[TEMP_NAME_BYTES]) {
     uint64_t random[2] = { 0, 0 };
     if (getrandom(random, sizeof random, 0) != (ssize_t)sizeof random) {
@@ -128,7 +132,20 @@ void path_temp_name(char out[TEMP_NAME_BYTES]) {
         random[0] = (uint64_t)now.tv_nsec;
         random[1] = (uint64_t)getpid();
     }
-    snprintf(out, TEMP_NAME_BYTES, ".holdfast-%016llx%016llx", (unsigned long long)random[0], (unsigned long long)random[1]);
+    snprintf(out, TEMP_NAME_BYTES, TEMP_PREFIX "%016llx%016llx", (unsigned long long)random[0], (unsigned long long)random[1]);
+}
+
+void path_replacing_name(char out[TEMP_NAME_BYTES]) {
+    path_temp_name(out);
+    strcat(out, TEMP_REPLACING_END);
+}
+
+enum temp_kind path_temp_kind(const char *name) {
+    size_t prefix = strlen(TEMP_PREFIX);
+    if (strncmp(name, TEMP_PREFIX, prefix) != 0 || strspn(name + prefix, "0123456789abcdef") != TEMP_DIGITS) return TEMP_NOT;
+    const char *end = name + prefix + TEMP_DIGITS;
+    if (*end == 0) return TEMP_NEW;
+    return strcmp(end, TEMP_REPLACING_END) == 0 ? TEMP_REPLACING : TEMP_NOT;
 }
 
 bool path_of_fd(int fd, char out[32]) {

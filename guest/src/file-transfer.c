@@ -16,6 +16,8 @@
 #include "file-internal.h"
 
 #define LINKS_MAX 40
+/* Where a hole can be made without touching anything. */
+#define BEYOND_ANY_BYTE ((off_t)1 << 42)
 
 static uint8_t chunk[FILE_CHUNK_BYTES];
 
@@ -199,10 +201,22 @@ static void __attribute__((noreturn)) done_with(struct worker *worker, int fd, c
     worker_done(worker, &message);
 }
 
+/*
+ * Until now the file had another name, or none. So that whoever watches hears of a write under this one, it is changed
+ * once more in a way that changes nothing: a hole is made where no byte is.
+ */
+static void announce_write(const struct target *target) {
+    int fd = openat(target->directory, target->name, O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    if (fd < 0) return; /* gone already: that is news of its own */
+    (void)!fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, BEYOND_ANY_BYTE, 4096);
+    close(fd);
+}
+
 static void __attribute__((noreturn)) write_atomic(struct worker *worker, struct target *target, mode_t mode, const char *path) {
     char name[TEMP_NAME_BYTES];
     char proc[32];
-    path_temp_name(name);
+    if (target->exists) path_replacing_name(name);
+    else path_temp_name(name);
     /*
      * Best a file without a name: even SIGKILL leaves nothing behind. Its name comes at the very end. Where the file
      * system cannot do that (or there is no /proc to link it by), a hidden file that worker_guard_temp watches over.
@@ -232,6 +246,7 @@ static void __attribute__((noreturn)) write_atomic(struct worker *worker, struct
         worker_fail_path(worker, errno, path);
     }
     worker_release_temp();
+    announce_write(target);
     done_with(worker, fd, path);
 }
 

@@ -14,11 +14,14 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/inotify.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/vfs.h>
 #include <time.h>
 #include <unistd.h>
@@ -45,6 +48,7 @@ static struct watcher {
     int parent; /* the watch on the directory the root stands in; -1 if none */
     char root_name[NAME_MAX + 1];
     int64_t last_sync_ms;
+    uint32_t replacing; /* the cookie of a rename that puts a file of our own writing in another one's place; 0 if none */
 } watcher;
 
 static int64_t now_ms(void) {
@@ -166,7 +170,7 @@ static int sync_tree(int fd, int parent, const char *name, const char *relative,
         if (item.kind == WALK_UNREADABLE) walk_skip(&walk);
         if (item.kind != WALK_ENTRY) continue;
         const struct place *place = &places[depth - 1];
-        if (place->report) {
+        if (place->report && path_temp_kind(item.name) == TEMP_NOT) {
             const char *path = walk_path(&walk);
             /* At the top the walk's root has no name, and its paths begin with a slash. */
             if (path && strlen(path) <= ENTRY_PATH_MAX) {
@@ -241,6 +245,22 @@ static void handle_appeared(struct node *node, const struct inotify_event *event
     if (watcher.recursive && (event->mask & IN_ISDIR)) sync_below(node, event->name);
 }
 
+/* A file without a name (O_TMPFILE) is called by its number in events. Nobody can find it, so nobody wants to hear of it. */
+static bool is_nameless(const char *name, const char *path) {
+    if (name[0] != '#' || name[1] == 0 || name[1 + strspn(name + 1, "0123456789")] != 0) return false;
+    char full[PATH_MAX];
+    struct stat status;
+    if (snprintf(full, sizeof full, "%s/%s", watcher.path, path) >= (int)sizeof full) return false;
+    return lstat(full, &status) < 0 && errno == ENOENT;
+}
+
+/* Names that files have only while they are being written by us. */
+static bool is_ours(const struct inotify_event *event) {
+    enum temp_kind kind = path_temp_kind(event->name);
+    if (kind == TEMP_REPLACING && (event->mask & IN_MOVED_FROM)) watcher.replacing = event->cookie;
+    return kind != TEMP_NOT;
+}
+
 static void handle(const struct inotify_event *event) {
     if (event->mask & IN_Q_OVERFLOW) {
         resync();
@@ -261,9 +281,11 @@ static void handle(const struct inotify_event *event) {
     struct node *node = node_find(event->wd);
     /* Without a name: about the directory itself; its parent's watch says the same with the name. */
     if (!node || event->len == 0 || event->name[0] == 0) return;
+    if (is_ours(event)) return;
     const char *path = node_path(node, event->name);
-    if (!path) return;
+    if (!path || is_nameless(event->name, path)) return;
 
+    if ((event->mask & IN_MOVED_TO) && watcher.replacing != 0 && event->cookie == watcher.replacing) return;
     if (event->mask & (IN_CREATE | IN_MOVED_TO)) handle_appeared(node, event, path);
     if (event->mask & IN_MODIFY) emit(WATCH_EVENT_WRITE, path);
     if (event->mask & IN_ATTRIB) emit(WATCH_EVENT_CHMOD, path);

@@ -129,6 +129,8 @@ static bool guest_start(struct guest *guest, int listen_fd) {
     if (!guest->outside) {
         /* Nobody inside may trace us or read our memory, whatever capabilities a mistake might leave them. */
         if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0) return fail("dumpable");
+        /* We were started by descriptor, and would be called by its number. */
+        (void)prctl(PR_SET_NAME, "holdfast-guest", 0, 0, 0);
         if (!truth_start(&guest->truth, &guest->budget, &guest->cgroups)) return false;
     }
     /* Before the first command: nobody else can take the name. */

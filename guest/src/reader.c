@@ -34,9 +34,14 @@ static void tell_started(struct reader *reader) {
     if (command->timeout_ms > 0) message_u64(&note, FIELD_TIMEOUT_MS, command->timeout_ms);
     if (command->limits.memory_bytes > 0) message_u64(&note, FIELD_MEMORY_BYTES, command->limits.memory_bytes);
     if (command->limits.pids > 0) message_u64(&note, FIELD_PIDS, command->limits.pids);
+    bool takes_input = command_input_open(command);
+    if (takes_input) message_u64(&note, FIELD_STDIN, 1);
     stream_send(&reader->stream, &note);
     reader->told_started = true;
-    if (command_input_open(reader->command)) stream_grant(&reader->stream, INPUT_WINDOW_BYTES);
+    if (!takes_input) return;
+    /* While what others sent waits to be read, a newcomer waits too: readers that come and go shall not pile up input. */
+    if (buffer_length(&command->input_pending) == 0) stream_grant(&reader->stream, INPUT_WINDOW_BYTES);
+    else reader->unacknowledged = INPUT_WINDOW_BYTES;
 }
 
 static void tell_exit(struct reader *reader) {

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -16,6 +17,7 @@
 #define REAL_BYTES_MAX (1024 * 1024)
 /* The numbers of /proc/stat grow; the file must not. */
 #define STAT_SLACK_BYTES 2048
+#define BOOT_ID_PATH "/proc/sys/kernel/random/boot_id"
 
 static bool complain(const char *step, const char *what) {
     fprintf(stderr, "holdfast-guest: truthful view: %s %s: %s\n", step, what, strerror(errno));
@@ -124,16 +126,36 @@ static bool cover(const char *staging, const char *name, const char *target, str
     return true;
 }
 
+/* A random UUID, version 4. Written once. */
+static bool write_boot_id(struct truth_file *file) {
+    uint8_t bytes[16];
+    if (getrandom(bytes, sizeof bytes, 0) != (ssize_t)sizeof bytes) return complain("make up", "a boot id");
+    bytes[6] = (uint8_t)((bytes[6] & 0x0f) | 0x40);
+    bytes[8] = (uint8_t)((bytes[8] & 0x3f) | 0x80);
+    char text[40];
+    size_t used = 0;
+    for (size_t i = 0; i < sizeof bytes; i++)
+        used += (size_t)snprintf(text + used, sizeof text - used, i == 4 || i == 6 || i == 8 || i == 10 ? "-%02x" : "%02x",
+                                 bytes[i]);
+    text[used] = '\n';
+    text[used + 1] = 0;
+    put_text(file, text, 0);
+    return true;
+}
+
 static bool cover_all(struct truth *truth, const char *staging) {
     static const char *const lists[3] = { "online", "possible", "present" };
     if (!cover(staging, "meminfo", "/proc/meminfo", &truth->meminfo) ||
         !cover(staging, "stat", "/proc/stat", &truth->stat) ||
-        !cover(staging, "cpuinfo", "/proc/cpuinfo", &truth->cpuinfo))
+        !cover(staging, "cpuinfo", "/proc/cpuinfo", &truth->cpuinfo) ||
+        !cover(staging, "boot_id", BOOT_ID_PATH, &truth->boot_id) || !write_boot_id(&truth->boot_id))
         return false;
     for (int i = 0; i < 3; i++) {
         char target[64];
         snprintf(target, sizeof target, "/sys/devices/system/cpu/%s", lists[i]);
-        if (access(target, F_OK) == 0 && !cover(staging, lists[i], target, &truth->cpu_lists[i])) return false;
+        /* Below /sys lie plain files, which a sandbox that is started again may have replaced by anything. */
+        struct stat status;
+        if (lstat(target, &status) == 0 && S_ISREG(status.st_mode) && !cover(staging, lists[i], target, &truth->cpu_lists[i])) return false;
     }
     return true;
 }

@@ -1,6 +1,8 @@
 /*
  * A truthful view: /proc/meminfo, /proc/stat, /proc/cpuinfo and the lists of CPUs in /sys show the sandbox's budget,
- * not the host. Otherwise programs start 64 workers on one CPU and size their heaps for memory they do not have.
+ * not the host. Otherwise programs start 64 workers on one CPU and size their heaps for memory they do not have. And
+ * boot_id names this boot of the sandbox: the host's would tell which sandboxes share a machine, and not that one of
+ * them was started again.
  */
 #ifndef HOLDFAST_TRUTH_H
 #define HOLDFAST_TRUTH_H
@@ -25,6 +27,7 @@ struct truth {
     struct truth_file stat;
     struct truth_file cpuinfo;
     struct truth_file cpu_lists[3]; /* online, possible, present */
+    struct truth_file boot_id;
     size_t shown_cpus; /* what the files that seldom change were written for */
 };
 

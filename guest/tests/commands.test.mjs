@@ -132,6 +132,57 @@ test("input for a command that does not read it does not hang the host", async (
   await stream.done();
 });
 
+test("input comes through any stream of a command, and only EOF ends it", async () => {
+  const stream = start(host, ["cat"], { STDIN: 1 });
+  assert.equal((await stream.noted(NOTE.STARTED)).STDIN, 1);
+  await stream.send(Buffer.from("one\n"));
+  const second = host.request(FRAME.ATTACH, { COMMAND_ID: stream.commandId });
+  stream.reset();
+  assert.equal((await stream.failed()).ERRNO_NAME, "ECANCELED");
+  assert.equal((await second.noted(NOTE.STARTED)).STDIN, 1);
+  const other = await guest.connect();
+  const third = other.request(FRAME.ATTACH, { COMMAND_ID: stream.commandId });
+  await third.noted(NOTE.STARTED);
+  await second.send(Buffer.from("two\n"));
+  await third.send(Buffer.from("three\n"));
+  await third.until((s) => s.credit === 65536);
+  other.close();
+  await second.send(Buffer.from("four\n"));
+  second.sendEof();
+  const reader = host.request(FRAME.ATTACH, {
+    COMMAND_ID: stream.commandId,
+    OFFSET_OUT: 0,
+    OFFSET_ERR: 0,
+    WINDOW: 65536,
+  });
+  await reader.done();
+  assert.equal(reader.text(), "one\ntwo\nthree\nfour\n");
+});
+
+test("a command that takes no input says so", async () => {
+  const stream = start(host, ["sleep", "0.2"]);
+  assert.equal((await stream.noted(NOTE.STARTED)).STDIN, undefined);
+  await stream.done();
+});
+
+test("a stream that opens while input waits may send when that is read", async () => {
+  const stream = start(host, sh("sleep 1; wc -c"), { STDIN: 1 });
+  await stream.noted(NOTE.STARTED);
+  // More than a pipe holds.
+  const sent = stream.send(Buffer.alloc(200_000));
+  await sleep(200);
+  assert.equal(stream.credit, 0);
+  const second = host.request(FRAME.ATTACH, { COMMAND_ID: stream.commandId });
+  await second.noted(NOTE.STARTED);
+  await sleep(50);
+  assert.equal(second.credit, 0);
+  await second.send(Buffer.alloc(100_000));
+  await sent;
+  second.sendEof();
+  await stream.done();
+  assert.equal(stream.text().trim(), "300000");
+});
+
 test("a pty has a size, a name and one channel", async () => {
   const stream = await run(host, sh("tty; stty size; test -t 2 && echo terminal >&2"), { PTY_COLS: 123, PTY_ROWS: 45 });
   assert.match(stream.text(1), /\/dev\/pts\/\d+\r\n45 123\r\nterminal\r\n/);

@@ -4,7 +4,7 @@ import { once } from "node:events";
 import { existsSync, mkdirSync, readFileSync, rmdirSync, writeFileSync } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";
 import { createSandboxId, HoldfastError, RESERVED_PIDS } from "@holdfast/protocol";
-import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { afterEach, beforeEach, describe, expect, onTestFinished, test, vi } from "vitest";
 import {
   type CgroupHost,
   createOomLog,
@@ -430,9 +430,14 @@ describe("the place", () => {
     writeFileSync(`${own[0]}/memory.limit_in_bytes`, String(512 * MIB));
     writeFileSync(`${own[1]}/pids.max`, "1000");
     const procCgroup = `4:memory:/${parent}/inner\n8:pids:/${parent}/inner\n`;
+    // A parent that somebody chose would go before what surrounds us.
+    vi.stubEnv("HOLDFAST_CGROUP_PARENT", "");
+    onTestFinished(() => void vi.unstubAllEnvs());
     const host = detectCgroups({ mountinfo: twoOnly, procCgroup });
     const cgroup = host.create(createSandboxId(), { ...DELEGATION, limits: { ...LIMITS, cpuMillis: undefined } });
     expect(Object.values(cgroup.paths)).toEqual(own.map((path) => `${path}/inner/holdfast/${cgroup.id}`));
+    expect(host.enclosingLimits()).toMatchObject({ memoryBytes: 512 * MIB, pids: 1000, cpus: undefined });
+    expect(host.enclosingLimits().memoryAvailableBytes).toBeLessThanOrEqual(512 * MIB);
     expect(host.controllers.cpu).toBeUndefined();
     expect(() => host.create(createSandboxId(), DELEGATION)).toThrow("cannot limit CPU");
     cgroup.remove();

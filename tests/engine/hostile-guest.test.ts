@@ -6,7 +6,16 @@ import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import { HoldfastError } from "@holdfast/protocol";
-import { CHANNEL, encodeFields, encodeFrame, FIELD, type FieldList, FRAME, NOTE, WIRE_VERSION } from "@holdfast/protocol/guest";
+import {
+  CHANNEL,
+  encodeFields,
+  encodeFrame,
+  FIELD,
+  type FieldList,
+  FRAME,
+  NOTE,
+  WIRE_VERSION,
+} from "@holdfast/protocol/guest";
 import { afterEach, beforeAll, beforeEach, describe, expect, it } from "vitest";
 import { CommandStream } from "../../packages/engine/src/guest/command-stream.js";
 import { GuestConnection } from "../../packages/engine/src/guest/connection.js";

@@ -12,7 +12,14 @@
  * Everything the guest says is hostile input.
  */
 import type { Duplex, Readable, Writable } from "node:stream";
-import type { CommandEnding, CommandLimits, SandboxEnding, SandboxId, SandboxLimits } from "@holdfast/protocol";
+import type {
+  CommandEnding,
+  CommandLimits,
+  ProcessRow,
+  SandboxEnding,
+  SandboxId,
+  SandboxLimits,
+} from "@holdfast/protocol";
 
 /** Where a sandbox's files start from. */
 export type ImageSource =
@@ -103,7 +110,10 @@ export interface Command {
   resize(size: { readonly columns: number; readonly rows: number }): Promise<void>;
   /** Ends it and all it started: SIGTERM, after the grace SIGKILL. Returns when it has ended. */
   cancel(by: string, options?: { readonly graceMs?: number }): Promise<CommandEnding>;
-  /** Lets go of the output stream; the command runs on. */
+  /**
+   * Lets go of the output stream; the command runs on. Everything else of this handle goes on working: stdin, signals,
+   * resizing, the ending. Only `stdin.end()` closes the command's stdin, letting go never does.
+   */
   detach(): void;
 }
 
@@ -169,6 +179,8 @@ export interface SandboxFiles {
 
 export interface SandboxStats {
   readonly memoryBytes: number;
+  /** What of it is page cache, which the kernel takes back when memory is short. */
+  readonly memoryCacheBytes: number;
   readonly memoryPeakBytes: number | null;
   readonly memoryLimitBytes: number;
   readonly pids: number;
@@ -176,6 +188,13 @@ export interface SandboxStats {
   readonly cpuMs: number;
   readonly diskBytes: number | null;
   readonly diskLimitBytes: number;
+}
+
+/** How it was when its end began, before anything was killed. */
+export interface FinalLook {
+  readonly processes: readonly ProcessRow[];
+  /** By name; null where the kernel does not keep it. */
+  readonly counters: Readonly<Record<string, number | null>>;
 }
 
 export const SANDBOX_STATES = ["running", "frozen", "ended"] as const;
@@ -202,7 +221,20 @@ export interface Sandbox {
   resize(limits: { readonly memoryBytes?: number; readonly cpuMillis?: number; readonly pids?: number }): Promise<void>;
   freeze(): Promise<void>;
   thaw(): Promise<void>;
+  /**
+   * Gives back what memory can be released without ending anything: page cache, and with swap what lies idle. Resolves to
+   * the bytes released, after about a second at most. Works on a frozen sandbox too.
+   */
+  reclaim(): Promise<number>;
+  /** What runs in it now, as the host sees it, up to a bound. */
+  processes(): ProcessRow[];
   kill(by: string): Promise<SandboxEnding>;
+  /** Ends it because its time is up: as `kill`, with `timed_out` as the cause. */
+  expire(limitMs: number): Promise<SandboxEnding>;
+  /** Ends all its processes and keeps its files: `Engine.boot` starts it again. Works on a frozen sandbox too. */
+  stop(by: string): Promise<SandboxEnding>;
+  /** Known when `ended` has resolved, unless it ended without us. */
+  readonly finalLook: FinalLook | undefined;
   /** Resolves when everything of it is gone from the host. Never rejects. */
   readonly ended: Promise<SandboxEnding>;
 }
@@ -212,6 +244,16 @@ export interface SweepReport {
   readonly why: string;
 }
 
+/** What the process may really use: the smaller of what the host has and what the cgroups around it allow. */
+export interface HostCapacity {
+  readonly memoryBytes: number;
+  readonly memoryAvailableBytes: number;
+  readonly cpus: number;
+  readonly pids: number;
+  readonly diskBytes: number;
+  readonly diskUsedBytes: number;
+}
+
 export interface Engine {
   readonly kind: string;
   create(spec: Partial<SandboxSpec>, options?: { readonly signal?: AbortSignal }): Promise<Sandbox>;
@@ -219,11 +261,26 @@ export interface Engine {
   list(): Sandbox[];
   /** Takes over the sandboxes that a dead process of ours left running. */
   adopt(): Promise<Sandbox[]>;
+  /** The sandboxes that were stopped: files without processes. They belong to no process, and only `discard` removes them. */
+  stopped(): SandboxId[];
+  /**
+   * Starts a stopped sandbox again: the same id, spec, limits and files, new processes. If that fails, it stays stopped and
+   * keeps its files.
+   */
+  boot(id: SandboxId, options?: { readonly signal?: AbortSignal }): Promise<Sandbox>;
+  /** Removes a stopped sandbox and its files. */
+  discard(id: SandboxId): Promise<void>;
+  /**
+   * Makes a stopped sandbox of one that ran when the host went down, if it was meant to be kept. False if there is none
+   * such; what is not salvaged is swept.
+   */
+  salvage(id: SandboxId): boolean;
+  capacity(): Promise<HostCapacity>;
   /**
    * Ends and removes whatever of ours is left, belongs to no living process and was not adopted. `abandoned` leaves alone
-   * what is meant to be kept: somebody else may be about to adopt it.
+   * what is meant to be kept: somebody else may be about to adopt it. Stopped sandboxes stay in any case.
    */
   sweep(options?: { readonly which?: "all" | "abandoned" }): Promise<SweepReport[]>;
-  /** Lets go of everything: sandboxes are killed, or left to be adopted. */
+  /** Lets go of everything: sandboxes are killed, or left to be adopted. Stopped ones stay as they are. */
   close(options: { readonly sandboxes: "kill" | "keep" }): Promise<void>;
 }

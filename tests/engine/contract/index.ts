@@ -2,11 +2,14 @@
 import { describe } from "vitest";
 import type { OpenEngine } from "../../helpers/shared-engine.js";
 import { describeCommands } from "./commands.js";
+import { describeDetached } from "./detached.js";
 import { describeDial } from "./dial.js";
 import { describeFiles } from "./files.js";
 import { describeFlood } from "./flood.js";
+import { describeKeeping } from "./keeping.js";
 import { describeLiveChanges } from "./live-changes.js";
 import { describeMemory } from "./memory.js";
+import { describeObserving } from "./observing.js";
 import { describeOutput } from "./output.js";
 import { describePids } from "./processes.js";
 import { describeStopping } from "./stopping.js";
@@ -22,6 +25,9 @@ export const CHAPTERS = {
   time: describeTime,
   liveChanges: describeLiveChanges,
   stopping: describeStopping,
+  keeping: describeKeeping,
+  observing: describeObserving,
+  detached: describeDetached,
   files: describeFiles,
   dial: describeDial,
   view: describeView,

@@ -1,4 +1,5 @@
 /** What a program inside is told about its machine is what it really has. */
+import { existsSync, readFileSync } from "node:fs";
 import { availableParallelism } from "node:os";
 import type { Sandbox } from "@holdfast/engine";
 import { describe, expect, it } from "vitest";
@@ -7,6 +8,8 @@ import { type OpenEngine, useSharedEngine } from "../../helpers/shared-engine.js
 import { MIB, run, SMALL_LIMITS, shell } from "../../helpers/use-engine.js";
 
 const NODE_VIEW = "console.log(JSON.stringify([os.cpus().length, os.availableParallelism(), os.totalmem()]))";
+
+const BOOT_ID = "/proc/sys/kernel/random/boot_id";
 
 interface View {
   readonly cpus: number;
@@ -70,9 +73,37 @@ export function describeView(open: OpenEngine): void {
       expect(before - (await free())).toBeGreaterThan(48 * MIB);
     });
 
+    it("has a boot id of its own", async () => {
+      const sandboxes = await Promise.all([use.create(), use.create()]);
+      const ids: string[] = [];
+      for (const sandbox of sandboxes) {
+        const [first, second] = [await run(sandbox, ["cat", BOOT_ID]), await run(sandbox, ["cat", BOOT_ID])];
+        expect(first.stdout).toBe(second.stdout);
+        expect(first.stdout).toMatch(/^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}\n$/);
+        ids.push(first.stdout);
+      }
+      expect(new Set([...ids, readFileSync(BOOT_ID, "utf8")]).size).toBe(3);
+    });
+
+    it.skipIf(!existsSync("/usr/bin/python3"))("has python, in a login shell too", async () => {
+      const sandbox = await use.create();
+      const script = ["-c", "import sys; print(sys.version_info[0])"];
+      expect((await run(sandbox, ["python", ...script])).stdout).toBe("3\n");
+      for (const user of ["user", "root"]) {
+        const login = await run(sandbox, ["bash", "-lc", `python -c '${script[1]}'`], { user });
+        expect(login).toMatchObject({ stdout: "3\n", exitCode: 0 });
+      }
+    });
+
+    it("has a terminal that programs know", async () => {
+      const sandbox = await use.create();
+      const colours = await run(sandbox, ["tput", "colors"], { env: { TERM: "xterm-256color" } });
+      expect(colours).toMatchObject({ stdout: "256\n", exitCode: 0 });
+    });
+
     it("is not the sandbox's to change", async () => {
       const sandbox = await use.create();
-      for (const path of ["/proc/meminfo", "/proc/cpuinfo", "/proc/stat"]) {
+      for (const path of ["/proc/meminfo", "/proc/cpuinfo", "/proc/stat", BOOT_ID]) {
         expect((await shell(sandbox, `echo lie >${path}`, { user: "root" })).exitCode).not.toBe(0);
         expect((await shell(sandbox, `umount ${path}`, { user: "root" })).exitCode).not.toBe(0);
       }

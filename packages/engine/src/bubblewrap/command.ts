@@ -3,9 +3,6 @@ import type { Writable } from "node:stream";
 import {
   type CommandCause,
   type CommandEnding,
-  FIELD,
-  type FieldList,
-  FRAME,
   HoldfastError,
   invalidArgument,
   printable,
@@ -13,6 +10,7 @@ import {
   signalNumber,
   validateCommandLimits,
 } from "@holdfast/protocol";
+import { FIELD, type FieldList, FRAME } from "@holdfast/protocol/guest";
 import { endingWithoutExit, explainEnding, type KillIntent } from "../attribution.js";
 import type { OomLog, OomVictim, SandboxCgroup } from "../cgroups/index.js";
 import type { Command, CommandSpec, OutputEvent, OutputOffsets } from "../engine.js";
@@ -39,6 +37,11 @@ export interface CommandContext {
   readonly endings: Endings | undefined;
   limits(): SandboxLimits;
   readonly diskGauge: DiskGauge;
+  /**
+   * The first handle to each command that has not ended. It alone finds out how the command ended: counters are read once
+   * and then removed, so two that looked would tell two stories.
+   */
+  readonly leaders: Map<number, RunningCommand>;
   /** Why a command has no exit of its own: the sandbox's end, in the words of a command's. */
   lostCause(reason: HoldfastError): Promise<CommandCause>;
 }
@@ -51,6 +54,21 @@ function envFields(env: Readonly<Record<string, string>>): FieldList {
   });
 }
 
+/** The whole start is one frame to the guest; the rest of it is small. */
+const MAX_START_BYTES = 240 * 1024;
+
+function checkSize(argv: readonly string[], env: Readonly<Record<string, string>>): void {
+  const argvBytes = argv.reduce((sum, arg) => sum + Buffer.byteLength(arg) + 8, 0);
+  const envBytes = Object.entries(env).reduce((sum, [name, value]) => sum + Buffer.byteLength(name + value) + 8, 0);
+  if (argvBytes + envBytes <= MAX_START_BYTES) return;
+  const field = argvBytes > envBytes ? "argv" : "env";
+  throw new HoldfastError(
+    "invalid_argument",
+    `${field}: expected arguments and environment of ${MAX_START_BYTES} bytes at most, got ${argvBytes + envBytes}`,
+    { details: { field }, hint: "Write what is large to a file, or to the command's stdin." },
+  );
+}
+
 function startFields(
   id: number,
   spec: CommandSpec,
@@ -60,10 +78,12 @@ function startFields(
     throw invalidArgument("argv", JSON.stringify(spec.argv), "a program and its arguments");
   for (const arg of spec.argv) if (arg.includes("\0")) throw invalidArgument("argv", arg, "arguments without NUL");
   validateCommandLimits(spec.limits ?? {});
+  const env = { ...sandbox.env, ...spec.env };
+  checkSize(spec.argv, env);
   return [
     [FIELD.COMMAND_ID, id],
     ...spec.argv.map((arg) => [FIELD.ARG, arg] as const),
-    ...envFields({ ...sandbox.env, ...spec.env }),
+    ...envFields(env),
     [FIELD.CWD, spec.cwd],
     [FIELD.USER, spec.user],
     [FIELD.STDIN, spec.stdin === "open" ? 1 : 0],
@@ -95,6 +115,13 @@ function startError(error: HoldfastError, program: string): HoldfastError {
   });
 }
 
+/** What is noted at its start, to be compared with at its end. */
+interface Before {
+  readonly hostPid: number | undefined;
+  readonly pidsRefused: number;
+  readonly diskWatch: Promise<DiskWatch>;
+}
+
 export class RunningCommand implements Command {
   readonly id: number;
   readonly pid: number;
@@ -104,9 +131,8 @@ export class RunningCommand implements Command {
   readonly #context: CommandContext;
   readonly #stream: CommandStream;
   readonly #limits: NonNullable<CommandSpec["limits"]>;
-  readonly #hostPid: number | undefined;
-  readonly #pidsRefusedBefore: number;
-  readonly #diskWatch: Promise<DiskWatch>;
+  /** Undefined if this is the leader itself. */
+  readonly #leader: RunningCommand | undefined;
   readonly #startedAt = Date.now();
   /** On the kernel's clock, for its log. */
   readonly #startedUsec = Number(process.hrtime.bigint() / 1000n) - KERNEL_CLOCK_DRIFT_USEC;
@@ -130,16 +156,22 @@ export class RunningCommand implements Command {
     this.#stream = stream;
     this.#limits = spec.limits ?? {};
     this.#attached = attached;
+    this.#leader = context.leaders.get(id);
+    if (this.#leader !== undefined) {
+      this.stdin = this.#leader.stdin;
+      this.ended = this.#leader.ended;
+      return;
+    }
     this.stdin = spec.stdin === "open" || spec.pty !== undefined ? stream.stdin : undefined;
-    this.#hostPid = context.cgroup.firstProcessOf(id);
-    this.#pidsRefusedBefore = context.cgroup.readUnattributedForksRefused();
-    this.#diskWatch = context.diskGauge.watch();
+    context.leaders.set(id, this);
     this.#armBackup(spec);
     // Whatever fails on our own side, the command has ended and somebody waits to hear how.
-    this.ended = this.#conclude().catch((error) => {
-      const why = `its ending could not be established: ${HoldfastError.from(error).message}`;
-      return endingWithoutExit({ kind: "lost", why }, Date.now() - this.#startedAt);
-    });
+    this.ended = this.#conclude(this.#lookBefore())
+      .catch((error) => {
+        const why = `its ending could not be established: ${HoldfastError.from(error).message}`;
+        return endingWithoutExit({ kind: "lost", why }, Date.now() - this.#startedAt);
+      })
+      .finally(() => context.leaders.delete(id));
   }
 
   static async start(
@@ -178,7 +210,8 @@ export class RunningCommand implements Command {
       from,
     );
     const pid = await stream.started;
-    return new RunningCommand(context, id, pid, stream, { stdin: "open", limits: stream.limits }, true);
+    const stdin = stream.takesInput ? "open" : "closed";
+    return new RunningCommand(context, id, pid, stream, { stdin, limits: stream.limits }, true);
   }
 
   output(): AsyncIterable<OutputEvent> {
@@ -192,6 +225,7 @@ export class RunningCommand implements Command {
   }
 
   async signal(signal: string | number, options: { whole?: boolean } = {}): Promise<void> {
+    if (this.#leader !== undefined) return this.#leader.signal(signal, options);
     const number = signalNumber(signal);
     this.#callersSignal = number;
     await this.#sendSignal(number, options.whole ?? false);
@@ -206,6 +240,7 @@ export class RunningCommand implements Command {
   }
 
   async cancel(by: string, options: { graceMs?: number } = {}): Promise<CommandEnding> {
+    if (this.#leader !== undefined) return this.#leader.cancel(by, options);
     this.#intent ??= { kind: "canceled", by: printable(by) };
     const graceMs = options.graceMs ?? DEFAULT_GRACE_MS;
     const timer = setTimeout(() => void this.#killWhole(), graceMs);
@@ -219,7 +254,8 @@ export class RunningCommand implements Command {
   }
 
   detach(): void {
-    this.#stream.detach();
+    if (this.#leader === undefined) this.#stream.detach();
+    else this.#stream.release();
   }
 
   async #sendSignal(signal: number, whole: boolean): Promise<void> {
@@ -238,8 +274,8 @@ export class RunningCommand implements Command {
   }
 
   /** The kernel's log counts pids as the host's first namespace does, which need not be ours. */
-  #isFirstProcess(hostPid: number, victims: readonly unknown[], exit: GuestExit): boolean {
-    return hostPid === this.#hostPid || (victims.length === 1 && exit.signal === SIGKILL);
+  #isFirstProcess(hostPid: number, before: Before, victims: readonly unknown[], exit: GuestExit): boolean {
+    return hostPid === before.hostPid || (victims.length === 1 && exit.signal === SIGKILL);
   }
 
   #armBackup(spec: Partial<CommandSpec>): void {
@@ -259,10 +295,19 @@ export class RunningCommand implements Command {
     return oomLog.victimsOf(`${cgroup.oomLogPath}/cmd/${this.id}`, { base: uidBase, sinceUsec: this.#startedUsec });
   }
 
-  async #conclude(): Promise<CommandEnding> {
+  #lookBefore(): Before {
+    const { cgroup, diskGauge } = this.#context;
+    return {
+      hostPid: cgroup.firstProcessOf(this.id),
+      pidsRefused: cgroup.readUnattributedForksRefused(),
+      diskWatch: diskGauge.watch(),
+    };
+  }
+
+  async #conclude(before: Before): Promise<CommandEnding> {
     const exit = await this.#stream.exited;
     clearTimeout(this.#backupTimer);
-    const disk = await (await this.#diskWatch).finish();
+    const disk = await (await before.diskWatch).finish();
     const kept = this.#attached ? this.#context.endings?.read(this.id) : undefined;
     if (kept !== undefined) return kept;
     if (exit instanceof HoldfastError) {
@@ -280,10 +325,10 @@ export class RunningCommand implements Command {
       counters,
       sandboxLimits: this.#context.limits(),
       commandLimits: this.#limits,
-      unattributedPidsRefused: cgroup.readUnattributedForksRefused() - this.#pidsRefusedBefore,
+      unattributedPidsRefused: cgroup.readUnattributedForksRefused() - before.pidsRefused,
       victims: (log ?? []).map((victim) => ({
         name: victim.name,
-        pid: this.#isFirstProcess(victim.hostPid, log ?? [], exit) ? this.pid : null,
+        pid: this.#isFirstProcess(victim.hostPid, before, log ?? [], exit) ? this.pid : null,
         hostPid: victim.hostPid,
         rssBytes: victim.rssBytes,
       })),

@@ -1,128 +1,12 @@
 /** Makes a sandbox, or leaves nothing behind. */
-import { spawn } from "node:child_process";
-import { closeSync, openSync, readFileSync } from "node:fs";
 import { HoldfastError, type SandboxId } from "@holdfast/protocol";
-import type { SandboxCgroup } from "../cgroups/index.js";
 import type { SandboxSpec } from "../engine.js";
-import { GuestConnection } from "../guest/connection.js";
 import { bootId } from "../host/processes.js";
-import { claimUidRange, type UidRange } from "../host/uid-ranges.js";
-import { prepareHostImage } from "../images/host-image.js";
-import type { PreparedImage } from "../images/image.js";
-import { prepareRootfsImage } from "../images/rootfs-image.js";
-import { diskPathOf, dismantle, type Monitor } from "./dismantle.js";
+import { type BroughtUp, bringUp } from "./bring-up.js";
+import { diskPathOf, dismantle } from "./dismantle.js";
 import type { HostParts } from "./host-parts.js";
-import { type LaunchPlan, launchArguments } from "./launch-plan.js";
 import type { SandboxRecord } from "./records.js";
-import { BubblewrapSandbox } from "./sandbox.js";
-
-/** A guest that lost its owner and is not to be kept waits this long for a connection before it ends everything. */
-const ORPHAN_MS = 3000;
-/** How long what an ended launcher had said may take to arrive. */
-const STATUS_LAG_MS = 100;
-const MAX_LOG_CHARACTERS = 2000;
-
-/** Steps of the launcher that fail because the host does not offer what they need, and what to do about it. */
-const HOST_REMEDIES: ReadonlyArray<readonly [step: RegExp, hint: string]> = [
-  [
-    /^user namespace/,
-    "User namespaces must be allowed: sysctl user.max_user_namespaces=10000 (and kernel.unprivileged_userns_clone=1 where it exists).",
-  ],
-  [
-    /^join cgroup/,
-    "The cgroup file system must be mounted writable; run as root on the host, or with a delegated cgroup.",
-  ],
-  [
-    /^map ids of/,
-    "The file system of that directory cannot be mounted with mapped ids. Linux 5.12 or later with ext4, xfs or btrfs can; overlayfs (inside a container) cannot.",
-  ],
-  [/^overlay/, "Overlay mounts with mapped ids need Linux 5.19 or later."],
-  [/^exec/, "Install bubblewrap: apt-get install bubblewrap."],
-];
-
-export function prepareImage(host: HostParts, spec: Pick<SandboxSpec, "image">): PreparedImage {
-  const skeleton = host.skeleton();
-  switch (spec.image.kind) {
-    case "host":
-      return prepareHostImage(skeleton);
-    case "rootfs":
-      return prepareRootfsImage(spec.image.path, skeleton);
-  }
-}
-
-function readLog(path: string): string {
-  try {
-    return readFileSync(path, "utf8").slice(-MAX_LOG_CHARACTERS).trim();
-  } catch {
-    return "";
-  }
-}
-
-function launchError(status: string, logPath: string): HoldfastError {
-  const failure = /^failed (.*)$/m.exec(status)?.[1];
-  const why = failure ?? (readLog(logPath) || "it gave no reason");
-  const remedy = HOST_REMEDIES.find(([step]) => step.test(why))?.[1];
-  return new HoldfastError(
-    remedy === undefined ? "engine_fault" : "host_unsupported",
-    `the sandbox could not be started: ${why}`,
-    {
-      hint: remedy ?? "Run `holdfast doctor` to see what this host can do.",
-    },
-  );
-}
-
-/** Resolves when the launcher has become bubblewrap: its status pipe then closes without a word of failure. */
-function launch(
-  host: HostParts,
-  plan: LaunchPlan,
-  logPath: string,
-  onSpawned: (monitor: Monitor) => void,
-): Promise<number> {
-  const log = openSync(logPath, "a", 0o600);
-  return new Promise((resolve, reject) => {
-    const child = spawn(host.launcher.path, launchArguments(plan), {
-      // No pipe but the status: nothing of the sandbox may depend on this process being alive.
-      stdio: ["ignore", log, log, "pipe"],
-      detached: true,
-      cwd: "/",
-      env: {},
-    });
-    closeSync(log);
-    child.unref();
-    let status = "";
-    let launched = false;
-    let hasExited = false;
-    const exited = new Promise<string>((settle) => {
-      child.once("exit", (code, signal) => {
-        hasExited = true;
-        settle(signal === null ? `exit status ${code}` : `signal ${signal}`);
-      });
-      child.once("error", (error) => {
-        hasExited = true;
-        settle(error.message);
-      });
-    });
-    if (child.pid !== undefined) onSpawned({ pid: child.pid, exited, hasExited: () => hasExited });
-    // Killed by somebody, it says nothing, and a process it left may hold its status pipe open.
-    void exited.then((how) => {
-      if (!launched) setTimeout(() => reject(launchError(status || `failed to go on: ${how}`, logPath)), STATUS_LAG_MS);
-    });
-    child.once("error", (error) => reject(HoldfastError.from(error)));
-    const pipe = child.stdio[3] as NodeJS.ReadableStream | null;
-    pipe?.setEncoding("utf8");
-    pipe?.on("data", (text: string) => {
-      status += text;
-    });
-    pipe?.once("end", () => {
-      const diskId = /^disk (\d+)$/m.exec(status)?.[1];
-      if (diskId === undefined || /^failed /m.test(status)) reject(launchError(status, logPath));
-      else {
-        launched = true;
-        resolve(Number(diskId));
-      }
-    });
-  });
-}
+import { BubblewrapSandbox, COMMAND_ID_STEP } from "./sandbox.js";
 
 export async function createSandbox(
   host: HostParts,
@@ -130,40 +14,15 @@ export async function createSandbox(
   spec: SandboxSpec,
   options: { readonly signal?: AbortSignal | undefined } = {},
 ): Promise<BubblewrapSandbox> {
-  if (options.signal?.aborted) throw new HoldfastError("canceled", "the creation of the sandbox was canceled");
-  const image = prepareImage(host, spec);
-  const socketPath = host.records.socketPath(id);
+  const { signal } = options;
+  if (signal?.aborted) throw new HoldfastError("canceled", "the creation of the sandbox was canceled");
   const diskPath = diskPathOf(host, id);
+  // Before anything is made: it may be too long.
+  host.records.socketPath(id);
   host.records.claim(id, host.us);
-  let uids: UidRange | undefined;
-  let cgroup: SandboxCgroup | undefined;
-  let monitor: Monitor | undefined;
+  let up: BroughtUp | undefined;
   try {
-    uids = claimUidRange(host.records.pathOf(id));
-    cgroup = host.cgroups.create(id, { limits: spec.limits, uid: uids.base, gid: uids.base });
-    const plan: LaunchPlan = {
-      bwrapPath: host.bwrapPath,
-      guestPath: host.launcher.guestPath,
-      uidBase: uids.base,
-      cgroupProcsFiles: cgroup.guestProcsFiles,
-      cgroupCommandDirs: cgroup.commandDirs,
-      socketPath,
-      disk: { path: diskPath, quotaBytes: host.pool.enforcesLimits ? spec.limits.diskBytes : undefined },
-      image,
-      mounts: spec.mounts,
-      hostname: spec.hostname,
-      defaultUser: spec.defaultUser,
-      limits: spec.limits,
-      orphanMs: spec.whenOwnerDies === "end" ? ORPHAN_MS : 0,
-    };
-    const logPath = host.records.pathOf(id, "launch.log");
-    const diskId = await orAborted(
-      launch(host, plan, logPath, (spawned) => {
-        monitor = spawned;
-      }),
-      options.signal,
-    );
-    const connection = await connectToGuest(socketPath, logPath, monitor, options.signal);
+    up = await bringUp(host, id, { spec, limits: spec.limits, disk: { path: diskPath, exists: false }, signal });
     const record: SandboxRecord = {
       version: 1,
       id,
@@ -171,63 +30,19 @@ export async function createSandbox(
       createdAt: new Date().toISOString(),
       spec,
       limits: spec.limits,
-      uidSlot: uids.slot,
-      cgroupPaths: cgroup.paths,
-      disk: { path: diskPath, quotaId: diskId === 0 ? undefined : diskId },
+      uidSlot: up.uids.slot,
+      cgroupPaths: up.cgroup.paths,
+      disk: { path: diskPath, quotaId: up.quotaId },
+      commandIdsBelow: COMMAND_ID_STEP,
+      skeleton: up.skeleton,
     };
     // Until it is written there is nothing to adopt, and a sweep finds the parts by the id.
     host.records.write(record);
-    return new BubblewrapSandbox(host, {
-      record,
-      cgroup,
-      connection,
-      uidBase: uids.base,
-      ...(monitor === undefined ? {} : { monitor }),
-    });
+    return new BubblewrapSandbox(host, { record, ...up });
   } catch (error) {
-    await dismantle(host, id, { cgroup, monitor, uidSlot: uids?.slot, diskPath });
-    throw options.signal?.aborted
+    await dismantle(host, id, { cgroup: up?.cgroup, monitor: up?.monitor, uidSlot: up?.uids.slot, diskPath });
+    throw signal?.aborted
       ? new HoldfastError("canceled", "the creation of the sandbox was canceled", { cause: error })
       : error;
-  }
-}
-
-/** Gives up waiting when the caller does; what was begun is taken apart by whoever catches it. */
-function orAborted<T>(work: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
-  if (signal === undefined) return work;
-  return new Promise((resolve, reject) => {
-    const onAbort = () => reject(new HoldfastError("canceled", "the operation was canceled"));
-    if (signal.aborted) onAbort();
-    signal.addEventListener("abort", onAbort, { once: true });
-    work.then(resolve, reject).finally(() => signal.removeEventListener("abort", onAbort));
-  });
-}
-
-/** A guest that dies before it says hello leaves its last words in the log; they are worth more than "connection closed". */
-async function connectToGuest(
-  socketPath: string,
-  logPath: string,
-  monitor: Monitor | undefined,
-  signal: AbortSignal | undefined,
-): Promise<GuestConnection> {
-  const gone = new AbortController();
-  let exitStatus: string | undefined;
-  void monitor?.exited.then((status) => {
-    exitStatus = status;
-    gone.abort();
-  });
-  try {
-    return await GuestConnection.open(socketPath, {
-      signal: signal === undefined ? gone.signal : AbortSignal.any([signal, gone.signal]),
-    });
-  } catch (error) {
-    const log = readLog(logPath);
-    if (log === "" && exitStatus === undefined) throw error;
-    const ended = exitStatus === undefined ? "" : ` (bubblewrap ended: ${exitStatus})`;
-    throw new HoldfastError(
-      "guest_fault",
-      `the guest did not come up${ended}: ${log || HoldfastError.from(error).message}`,
-      { cause: error },
-    );
   }
 }

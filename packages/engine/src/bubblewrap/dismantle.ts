@@ -3,10 +3,11 @@
  * the middle of this very function. Every step may find its work done already. The record goes last: as long as it is
  * there, a sweep comes back.
  */
-import { readFileSync } from "node:fs";
+import { readFileSync, rmSync } from "node:fs";
 import { setImmediate as nextTurn, setTimeout as sleep } from "node:timers/promises";
 import { HoldfastError, type SandboxId } from "@holdfast/protocol";
 import type { SandboxCgroup } from "../cgroups/index.js";
+import { bootId } from "../host/processes.js";
 import { listUidClaims, releaseUidRange } from "../host/uid-ranges.js";
 import type { HostParts } from "./host-parts.js";
 
@@ -96,6 +97,39 @@ export async function killSandboxProcesses(cgroup: SandboxCgroup, monitor?: Moni
   }
 }
 
+/**
+ * Ends what runs of a sandbox and gives back what it holds of the host: cgroups, uids, its socket. Its files and its record
+ * stay. Every step may find its work done already.
+ */
+export async function takeDown(
+  host: HostParts,
+  id: SandboxId,
+  known: {
+    readonly cgroup?: SandboxCgroup | undefined;
+    readonly monitor?: Monitor | undefined;
+    readonly uidSlot?: number | undefined;
+  } = {},
+): Promise<void> {
+  const record = known.cgroup === undefined ? host.records.read(id) : undefined;
+  const isOfThisBoot = record !== undefined && record.bootId === bootId();
+  const cgroup =
+    known.cgroup ??
+    (!isOfThisBoot ? undefined : host.cgroups.openAt(record.cgroupPaths as Record<string, string>)) ??
+    host.cgroups.open(id);
+  if (cgroup !== undefined) {
+    await killSandboxProcesses(cgroup, known.monitor);
+    cgroup.remove();
+  }
+  if (known.uidSlot !== undefined) {
+    releaseUidRange(known.uidSlot);
+  } else {
+    // By name, not by what the record says: that range may since have been given to another.
+    const directory = host.records.pathOf(id);
+    for (const claim of listUidClaims()) if (claim.owner === directory) releaseUidRange(claim.slot);
+  }
+  rmSync(host.records.socketPath(id), { force: true });
+}
+
 export async function dismantle(
   host: HostParts,
   id: SandboxId,
@@ -106,23 +140,9 @@ export async function dismantle(
     readonly diskPath?: string | undefined;
   } = {},
 ): Promise<void> {
-  const record = host.records.read(id);
-  const cgroup =
-    known.cgroup ??
-    (record === undefined ? undefined : host.cgroups.openAt(record.cgroupPaths as Record<string, string>)) ??
-    host.cgroups.open(id);
-  if (cgroup !== undefined) {
-    await killSandboxProcesses(cgroup, known.monitor);
-    cgroup.remove();
-  }
-  await host.pool.remove(known.diskPath ?? record?.disk.path ?? diskPathOf(host, id));
-  const slot = known.uidSlot ?? record?.uidSlot;
-  if (slot !== undefined) {
-    releaseUidRange(slot);
-  } else {
-    const directory = host.records.pathOf(id);
-    for (const claim of listUidClaims()) if (claim.owner === directory) releaseUidRange(claim.slot);
-  }
+  const diskPath = known.diskPath ?? host.records.read(id)?.disk.path ?? diskPathOf(host, id);
+  await takeDown(host, id, known);
+  await host.pool.remove(diskPath);
   host.records.remove(id);
 }
 

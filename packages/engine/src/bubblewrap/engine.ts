@@ -1,34 +1,33 @@
 /** The bubblewrap engine: keeps the list of sandboxes that this process answers for. */
-import { chmodSync, existsSync, mkdirSync, realpathSync, rmdirSync } from "node:fs";
-import { isAbsolute, join, posix } from "node:path";
-import {
-  createSandboxId,
-  HoldfastError,
-  invalidArgument,
-  parseSandboxId,
-  resolveSandboxLimits,
-  type SandboxId,
-} from "@holdfast/protocol";
+import { chmodSync, existsSync, mkdirSync, rmdirSync } from "node:fs";
+import { isAbsolute, join } from "node:path";
+import { createSandboxId, HoldfastError, invalidArgument, type SandboxId } from "@holdfast/protocol";
 import { createOomLog, detectCgroups } from "../cgroups/index.js";
-import type { Engine, MountSpec, Sandbox, SandboxSpec, SweepReport } from "../engine.js";
+import type { Engine, HostCapacity, Sandbox, SandboxSpec, SweepReport } from "../engine.js";
 import { GuestConnection } from "../guest/connection.js";
 import { findProgram } from "../host/find-program.js";
 import { Launcher } from "../host/launcher.js";
 import { bootId, ourIdentity } from "../host/processes.js";
 import { listUidClaims, releaseUidRange } from "../host/uid-ranges.js";
 import { prepareSkeleton } from "../images/host-image.js";
+import { removeOldSkeletons } from "../images/old-skeletons.js";
 import { openBtrfsPool } from "../storage/btrfs-pool.js";
 import { openDirPool } from "../storage/dir-pool.js";
 import { POOL_KINDS, type PoolKind } from "../storage/pool.js";
+import { readCapacity } from "./capacity.js";
+import { freeCommandId, listCommands } from "./command-list.js";
 import { createSandbox } from "./create.js";
 import { dismantle } from "./dismantle.js";
 import { Endings } from "./endings.js";
 import type { HostParts, Log } from "./host-parts.js";
-import { SandboxRecords } from "./records.js";
-import { BubblewrapSandbox, freeCommandId, listCommands } from "./sandbox.js";
+import { type SandboxRecord, SandboxRecords } from "./records.js";
+import { BubblewrapSandbox } from "./sandbox.js";
+import { resolveSandboxSpec } from "./spec.js";
+import { bootStopped, discardStopped, finishStop, isStopped, listStopped, salvage } from "./stopped.js";
 
 export const DEFAULT_STATE_DIRECTORY = "/var/lib/holdfast";
-const ADOPT_TIMEOUT_MS = 5000;
+/** A guest on a host that is out of breath takes its time; one that never answers is taken apart, files and all. */
+const ADOPT_TIMEOUT_MS = 20_000;
 
 export interface BubblewrapEngineOptions {
   readonly stateDirectory?: string;
@@ -53,41 +52,10 @@ function skeletonSource(imagesDirectory: string, guestPath: string): () => strin
 
 const silentLog: Log = { info: () => {}, warn: () => {} };
 
-function validateMount(mount: MountSpec, index: number): void {
-  const field = `mounts[${index}]`;
-  if (!isAbsolute(mount.source)) throw invalidArgument(`${field}.source`, mount.source, "an absolute path");
-  if (!isAbsolute(mount.target) || mount.target !== posix.normalize(mount.target)) {
-    throw invalidArgument(`${field}.target`, mount.target, "an absolute path without //, . and ..");
-  }
-  // Below these a mount would hide what the sandbox itself stands on.
-  if (/^\/+(proc|dev|sys)?(\/|$)/.test(mount.target) && /^\/+(proc|dev|sys)(\/|$)|^\/+$/.test(mount.target)) {
-    throw invalidArgument(`${field}.target`, mount.target, "a place other than /, /proc, /dev and /sys");
-  }
-  if (!existsSync(mount.source)) throw invalidArgument(`${field}.source`, mount.source, "something that exists");
-  const real = realpathSync(mount.source);
-  // Whoever may write beside it could make it lead anywhere. The launcher looks again when it opens it.
-  if (real !== posix.normalize(mount.source).replace(/(.)\/$/, "$1")) {
-    throw invalidArgument(`${field}.source`, mount.source, `a path without symbolic links (it leads to ${real})`);
-  }
-}
-
-export function resolveSandboxSpec(given: Partial<SandboxSpec>): SandboxSpec {
-  const hostname = given.hostname ?? "sandbox";
-  if (!/^[a-zA-Z0-9][a-zA-Z0-9.-]{0,63}$/.test(hostname)) {
-    throw invalidArgument("hostname", hostname, "1 to 64 letters, digits, dots and dashes");
-  }
-  (given.mounts ?? []).forEach(validateMount);
-  return {
-    id: given.id === undefined ? undefined : parseSandboxId(given.id, "id"),
-    image: given.image ?? { kind: "host" },
-    limits: resolveSandboxLimits(given.limits),
-    env: given.env ?? {},
-    mounts: given.mounts ?? [],
-    hostname,
-    defaultUser: given.defaultUser ?? "user",
-    whenOwnerDies: given.whenOwnerDies ?? "keep",
-    labels: given.labels ?? {},
-  };
+function whySwept(record: SandboxRecord | undefined): string {
+  if (record === undefined) return "its creation was cut off";
+  if (record.discarded === true) return "its removal was cut off";
+  return record.bootId === bootId() ? "the process that answered for it is gone" : "the host has been restarted since";
 }
 
 export class BubblewrapEngine implements Engine {
@@ -146,6 +114,7 @@ export class BubblewrapEngine implements Engine {
       bwrapPath,
       pool,
       records,
+      imagesDirectory,
       skeleton: skeletonSource(imagesDirectory, launcher.guestPath),
       us: ourIdentity(),
       log: options.log ?? silentLog,
@@ -155,9 +124,35 @@ export class BubblewrapEngine implements Engine {
   async create(given: Partial<SandboxSpec>, options: { signal?: AbortSignal } = {}): Promise<Sandbox> {
     const spec = resolveSandboxSpec(given);
     const id = spec.id ?? createSandboxId();
-    const signal =
-      options.signal === undefined ? this.#closing.signal : AbortSignal.any([options.signal, this.#closing.signal]);
-    const creation = createSandbox(this.#host, id, { ...spec, id }, { signal });
+    return this.#track(createSandbox(this.#host, id, { ...spec, id }, { signal: this.#signalOr(options.signal) }));
+  }
+
+  async boot(id: SandboxId, options: { signal?: AbortSignal } = {}): Promise<Sandbox> {
+    return this.#track(bootStopped(this.#host, id, { signal: this.#signalOr(options.signal) }));
+  }
+
+  stopped(): SandboxId[] {
+    return listStopped(this.#host);
+  }
+
+  async discard(id: SandboxId): Promise<void> {
+    await discardStopped(this.#host, id);
+  }
+
+  salvage(id: SandboxId): boolean {
+    return salvage(this.#host, id);
+  }
+
+  async capacity(): Promise<HostCapacity> {
+    return readCapacity(this.#host);
+  }
+
+  /** Everything under way ends with us. */
+  #signalOr(signal: AbortSignal | undefined): AbortSignal {
+    return signal === undefined ? this.#closing.signal : AbortSignal.any([signal, this.#closing.signal]);
+  }
+
+  async #track(creation: Promise<BubblewrapSandbox>): Promise<BubblewrapSandbox> {
     this.#creations.add(creation);
     try {
       const sandbox = await creation;
@@ -189,35 +184,58 @@ export class BubblewrapEngine implements Engine {
   }
 
   async sweep(options: { which?: "all" | "abandoned" } = {}): Promise<SweepReport[]> {
-    const { records, cgroups, log } = this.#host;
+    const { records, cgroups } = this.#host;
     const reports: SweepReport[] = [];
     records.removeScraps();
     const ids = new Set([...records.list(), ...cgroups.list().filter((id) => records.exists(id))]);
     for (const id of ids) {
       if (this.#sandboxes.has(id) || records.hasLivingOwner(id)) continue;
-      const record = records.read(id);
-      // It may have ended by itself since the list was made.
-      if (!records.exists(id)) continue;
-      if (options.which === "abandoned" && record?.spec.whenOwnerDies === "keep" && record.bootId === bootId())
-        continue;
-      const why =
-        record === undefined
-          ? "its creation was cut off"
-          : record.bootId !== bootId()
-            ? "the host has been restarted since"
-            : "the process that answered for it is gone";
-      try {
-        await dismantle(this.#host, id);
-        reports.push({ id, why });
-        log.info({ sandbox: id, why }, "swept a sandbox away");
-      } catch (error) {
-        log.warn({ sandbox: id, error: HoldfastError.from(error).message }, "a sandbox could not be swept away");
-      }
+      const why = await this.#sweepOne(id, options.which ?? "all");
+      if (why !== undefined) reports.push({ id, why });
     }
     for (const claim of listUidClaims()) {
       if (claim.owner !== "" && !existsSync(claim.owner)) releaseUidRange(claim.slot);
     }
+    removeOldSkeletons(this.#host.imagesDirectory, {
+      current: () => this.#host.skeleton(),
+      inUse: records.list().flatMap((id) => records.read(id) ?? []),
+    });
     return reports;
+  }
+
+  /** Why it was swept away; undefined if it was not. */
+  async #sweepOne(id: SandboxId, which: "all" | "abandoned"): Promise<string | undefined> {
+    const { records, log, us } = this.#host;
+    const isKept = () => {
+      const record = records.read(id);
+      if (isStopped(record)) return true;
+      return (
+        which === "abandoned" &&
+        record?.spec.whenOwnerDies === "keep" &&
+        record.bootId === bootId() &&
+        record.discarded !== true
+      );
+    };
+    try {
+      if (isStopped(records.read(id))) await finishStop(this.#host, id);
+      // It may have ended by itself since the list was made.
+      if (isKept() || !records.exists(id)) return undefined;
+      // Whoever adopts or boots it meanwhile is quicker, or we are.
+      const taken = records.takeOver(id, us);
+      if (taken === undefined && records.hasOwner(id)) return undefined;
+      if (isKept()) {
+        records.disown(id, us, { remains: taken?.remains ?? true });
+        return undefined;
+      }
+      const why = whySwept(records.read(id));
+      await dismantle(this.#host, id);
+      log.info({ sandbox: id, why }, "swept a sandbox away");
+      return why;
+    } catch (error) {
+      records.disown(id, us, { remains: true });
+      log.warn({ sandbox: id, error: HoldfastError.from(error).message }, "a sandbox could not be swept away");
+      return undefined;
+    }
   }
 
   async close(options: { sandboxes: "kill" | "keep" }): Promise<void> {
@@ -226,7 +244,7 @@ export class BubblewrapEngine implements Engine {
     await Promise.allSettled(this.#creations);
     const sandboxes = [...this.#sandboxes.values()];
     if (options.sandboxes === "kill") await Promise.all(sandboxes.map((sandbox) => sandbox.kill("the engine's end")));
-    else for (const sandbox of sandboxes) sandbox.release();
+    else await Promise.all(sandboxes.map((sandbox) => sandbox.release()));
     this.#sandboxes.clear();
     await this.#host.pool.close();
     this.#host.cgroups.removeIfEmptyParents();
@@ -246,25 +264,56 @@ export class BubblewrapEngine implements Engine {
     void sandbox.ended.then(() => this.#sandboxes.delete(sandbox.id));
   }
 
+  async #finishStop(id: SandboxId): Promise<void> {
+    try {
+      await finishStop(this.#host, id);
+    } catch (error) {
+      this.#host.log.warn(
+        { sandbox: id, error: HoldfastError.from(error).message },
+        "something is left of a stopped sandbox's processes",
+      );
+    }
+  }
+
   /** Undefined if it cannot be taken over; then it is for the sweep. */
   async #adoptOne(id: SandboxId): Promise<BubblewrapSandbox | undefined> {
     const { records, cgroups, log, us } = this.#host;
     const record = records.read(id);
-    if (record === undefined || record.bootId !== bootId()) return undefined;
+    if (isStopped(record)) {
+      await this.#finishStop(id);
+      return undefined;
+    }
+    if (record === undefined || record.bootId !== bootId() || record.discarded === true) return undefined;
     if (record.spec.whenOwnerDies === "end") return undefined;
     const cgroup = cgroups.openAt(record.cgroupPaths as Record<string, string>);
     if (cgroup === undefined || cgroup.isEmpty()) return undefined;
-    if (!records.takeOver(id, us)) return undefined;
+    const taken = records.takeOver(id, us);
+    if (taken === undefined) return undefined;
+    if (JSON.stringify(records.read(id)) !== JSON.stringify(record)) {
+      // It was adopted, stopped, perhaps booted since we looked: whoever did so knows better what to do with it.
+      records.disown(id, us, taken);
+      return undefined;
+    }
     const uid = listUidClaims().find((claim) => claim.slot === record.uidSlot);
     try {
       // A frozen guest cannot say hello; it is thawed for as long as that takes.
       const wasFrozen = cgroup.isFrozen();
       if (wasFrozen) await cgroup.thaw();
       const connection = await GuestConnection.open(records.socketPath(id), { timeoutMs: ADOPT_TIMEOUT_MS });
-      const nextCommandId = freeCommandId(await listCommands(connection), new Endings(records.pathOf(id, "endings")));
+      const endings = new Endings(records.pathOf(id, "endings"));
+      const nextCommandId = Math.max(
+        record.commandIdsFrom ?? 1,
+        freeCommandId(await listCommands(connection), endings),
+      );
       if (wasFrozen) await cgroup.freeze();
       log.info({ sandbox: id }, "adopted a sandbox");
-      return new BubblewrapSandbox(this.#host, { record, cgroup, connection, uidBase: uid?.base ?? 0, nextCommandId });
+      return new BubblewrapSandbox(this.#host, {
+        record,
+        cgroup,
+        connection,
+        uids: { base: uid?.base ?? 0 },
+        nextCommandId,
+      });
     } catch (error) {
       log.warn(
         { sandbox: id, error: HoldfastError.from(error).message },

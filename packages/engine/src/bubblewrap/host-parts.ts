@@ -18,6 +18,7 @@ export interface HostParts {
   readonly bwrapPath: string;
   readonly pool: Pool;
   readonly records: SandboxRecords;
+  readonly imagesDirectory: string;
   /** Where the generated layers that every sandbox stands on are, up to date with the host. */
   skeleton(): string;
   readonly us: ProcessIdentity;

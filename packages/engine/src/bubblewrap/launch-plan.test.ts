@@ -12,7 +12,7 @@ const plan: LaunchPlan = {
     { name: "unified", path: "/cg/unified/s1/cmd" },
   ],
   socketPath: "/state/s1/guest.sock",
-  disk: { path: "/pool/s1", quotaBytes: 1_000_000 },
+  disk: { path: "/pool/s1", exists: false, quotaBytes: 1_000_000 },
   image: { layers: ["/skeleton/root"], mounts: [{ layers: ["/skeleton/usr", "/usr"], target: "/usr" }] },
   mounts: [{ source: "/data", target: "/mnt/data", readOnly: true }],
   hostname: "box",

@@ -21,7 +21,8 @@ export interface LaunchPlan {
   readonly cgroupProcsFiles: readonly string[];
   readonly cgroupCommandDirs: readonly { readonly name: string; readonly path: string }[];
   readonly socketPath: string;
-  readonly disk: { readonly path: string; readonly quotaBytes: number | undefined };
+  /** `exists`: of a sandbox that was stopped; else it is made. */
+  readonly disk: { readonly path: string; readonly exists: boolean; readonly quotaBytes: number | undefined };
   readonly image: PreparedImage;
   readonly mounts: readonly MountSpec[];
   readonly hostname: string;
@@ -103,7 +104,7 @@ export function launchArguments(plan: LaunchPlan): string[] {
     `${plan.disk.path}/spill`,
     String(FD.spill),
     ...plan.cgroupCommandDirs.flatMap((dir, index) => ["--dir", dir.path, String(FD.firstCgroup + index)]),
-    "--disk",
+    plan.disk.exists ? "--old-disk" : "--disk",
     plan.disk.path,
     String(plan.disk.quotaBytes ?? 0),
     "--stage",

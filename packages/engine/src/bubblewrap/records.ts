@@ -1,12 +1,15 @@
 /**
  * What must outlive us about a sandbox, as files below the state directory:
  *
- *   sandboxes/<id>/record.json            the sandbox, once it runs
- *   sandboxes/<id>/owner.<pid>.<ticks>    an empty file whose name says which process answers for it
- *   sandboxes/<id>/guest.sock             the guest
- *   sandboxes/<id>/launch.log             what the launcher and bubblewrap had to say
+ *   sandboxes/<id>/record.json                 the sandbox, once it runs
+ *   sandboxes/<id>/owner.<pid>.<ticks>.<boot>  an empty file whose name says which process answers for it
+ *   sandboxes/<id>/guest.sock                  the guest
+ *   sandboxes/<id>/launch.log                  what the launcher and bubblewrap had to say
  *
  * Adopting is renaming the owner file: of several processes that try, the kernel lets one succeed.
+ *
+ * A stopped sandbox is a record that says so. It is written before anything is killed, so that whoever dies on the way
+ * leaves a stopped sandbox, at worst one with remains; and its owner becomes nobody only when nothing remains.
  */
 import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -25,12 +28,29 @@ export interface SandboxRecord {
   readonly id: SandboxId;
   readonly bootId: string;
   readonly createdAt: string;
+  /** When its present processes were started; absent in a sandbox that has not been stopped since it was created. */
+  readonly bootedAt?: string | undefined;
   readonly spec: SandboxSpec;
   /** As resized since. */
   readonly limits: SandboxLimits;
   readonly uidSlot: number;
   readonly cgroupPaths: CgroupPaths;
   readonly disk: Disk;
+  /** Its present guest has had no command with an id below this one. */
+  readonly commandIdsFrom?: number | undefined;
+  /** Command ids below this one may have been used; it grows in steps. */
+  readonly commandIdsBelow?: number | undefined;
+  /** The generated layers it stands on, which are not to be removed meanwhile. */
+  readonly skeleton?: string | undefined;
+  /** Files without processes. What it says above of uids and cgroups is then what it had. */
+  readonly stopped?: { readonly by: string; readonly at: string } | undefined;
+  /** Its removal has begun: part of its files may be gone already. */
+  readonly discarded?: boolean | undefined;
+}
+
+/** An owner is known by its boot too: a pid and a start time may come again after a restart of the host. */
+interface Owner extends ProcessIdentity {
+  readonly boot: string | undefined;
 }
 
 export class SandboxRecords {
@@ -65,7 +85,7 @@ export class SandboxRecords {
   claim(id: SandboxId, owner: ProcessIdentity): void {
     const fresh = join(this.directory, `.${id}.${owner.pid}.${owner.startTicks}`);
     mkdirSync(fresh, { mode: 0o700 });
-    writeFileSync(join(fresh, ownerFileName(owner)), "");
+    writeFileSync(join(fresh, ownerFileName(ownerOf(owner))), "");
     try {
       renameSync(fresh, this.pathOf(id));
     } catch (error) {
@@ -105,7 +125,7 @@ export class SandboxRecords {
     });
   }
 
-  owners(id: SandboxId): ProcessIdentity[] {
+  #owners(id: SandboxId): Owner[] {
     let names: string[];
     try {
       names = readdirSync(this.pathOf(id));
@@ -113,41 +133,63 @@ export class SandboxRecords {
       return [];
     }
     return names.flatMap((name) => {
-      const match = /^owner\.(\d+)\.(\d+)$/.exec(name);
+      const match = /^owner\.(\d+)\.(\d+)(?:\.([0-9a-f]+))?$/.exec(name);
       return match?.[1] !== undefined && match[2] !== undefined
-        ? [{ pid: Number(match[1]), startTicks: match[2] }]
+        ? [{ pid: Number(match[1]), startTicks: match[2], boot: match[3] }]
         : [];
     });
   }
 
-  /** True if a living process answers for it. After a reboot nobody does, whatever the ticks say. */
+  /** True if a living process answers for it. */
   hasLivingOwner(id: SandboxId): boolean {
+    return this.#owners(id).some((owner) => this.#isLiving(id, owner));
+  }
+
+  /** After a reboot nobody does, whatever the ticks say. */
+  #isLiving(id: SandboxId, owner: Owner): boolean {
+    if (owner.boot !== undefined) return owner.boot === bootTag() && isAlive(owner);
     const record = this.read(id);
-    if (record !== undefined && record.bootId !== bootId()) return false;
-    return this.owners(id).some(isAlive);
+    return (record === undefined || record.bootId === bootId()) && isAlive(owner);
   }
 
-  /** Takes a sandbox over from dead owners. False if somebody else was quicker or it has an owner. */
-  takeOver(id: SandboxId, newOwner: ProcessIdentity): boolean {
-    if (this.hasLivingOwner(id)) return false;
-    const [old, ...others] = this.owners(id);
-    if (old === undefined) return false;
+  /**
+   * Takes a sandbox over from nobody, or from dead owners (`remains`: they may not have finished what they did). Undefined
+   * if somebody else was quicker, it has an owner, or there is none to take over from.
+   */
+  takeOver(id: SandboxId, newOwner: ProcessIdentity): { readonly remains: boolean } | undefined {
+    const owners = this.#owners(id);
+    const [old, ...others] = owners;
+    if (old === undefined || owners.some((owner) => this.#isLiving(id, owner))) return undefined;
     try {
-      renameSync(this.pathOf(id, ownerFileName(old)), this.pathOf(id, ownerFileName(newOwner)));
+      renameSync(this.pathOf(id, ownerFileName(old)), this.pathOf(id, ownerFileName(ownerOf(newOwner))));
     } catch {
-      return false;
+      return undefined;
     }
-    for (const other of others) rmSync(this.pathOf(id, ownerFileName(other)), { force: true });
-    return true;
+    for (const other of others) rmSync(this.pathOf(id, ownerFileName(other)), { recursive: true, force: true });
+    return { remains: old.pid !== NOBODY.pid || old.startTicks !== NOBODY.startTicks || others.length > 0 };
   }
 
-  /** Lets go of it, so that another process may take it over although this one lives. */
-  disown(id: SandboxId, owner: ProcessIdentity): void {
+  /**
+   * Lets go of it, so that another process may take it over although this one lives. With `remains` whoever does so knows
+   * that something is left to be finished.
+   */
+  disown(id: SandboxId, owner: ProcessIdentity, options: { readonly remains?: boolean } = {}): void {
+    const next = options.remains === true ? NOBODY_YET : NOBODY;
     try {
-      renameSync(this.pathOf(id, ownerFileName(owner)), this.pathOf(id, ownerFileName(NOBODY)));
+      renameSync(this.pathOf(id, ownerFileName(ownerOf(owner))), this.pathOf(id, ownerFileName(next)));
     } catch {
       // It has been removed, or was never ours.
     }
+  }
+
+  /** Whether nobody answers for it and nothing of it is left unfinished. */
+  isAtRest(id: SandboxId): boolean {
+    const owners = this.#owners(id);
+    return owners.length === 1 && owners[0]?.pid === NOBODY.pid && owners[0].startTicks === NOBODY.startTicks;
+  }
+
+  hasOwner(id: SandboxId): boolean {
+    return this.#owners(id).length > 0;
   }
 
   /** Gone under its name at once: nobody sees it without its owner here either. */
@@ -180,6 +222,10 @@ export class SandboxRecords {
 }
 
 /** No process has this number. */
-const NOBODY: ProcessIdentity = { pid: 0, startTicks: "0" };
+const NOBODY: Owner = { pid: 0, startTicks: "0", boot: undefined };
+const NOBODY_YET: Owner = { pid: 0, startTicks: "1", boot: undefined };
 
-const ownerFileName = (owner: ProcessIdentity): string => `owner.${owner.pid}.${owner.startTicks}`;
+const bootTag = (): string => bootId().replaceAll("-", "").slice(0, 12);
+const ownerOf = (identity: ProcessIdentity): Owner => ({ ...identity, boot: bootTag() });
+const ownerFileName = ({ pid, startTicks, boot }: Owner): string =>
+  `owner.${pid}.${startTicks}${boot === undefined ? "" : `.${boot}`}`;

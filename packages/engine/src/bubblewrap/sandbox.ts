@@ -3,12 +3,9 @@ import type { Duplex } from "node:stream";
 import {
   type CommandCause,
   describeSandboxCause,
-  FIELD,
-  FRAME,
+  formatBytes,
   HoldfastError,
-  NOTE,
-  type OutOfMemory,
-  ProtocolError,
+  type ProcessRow,
   printable,
   resolveSandboxLimits,
   type SandboxCause,
@@ -16,11 +13,13 @@ import {
   type SandboxId,
   type SandboxLimits,
 } from "@holdfast/protocol";
-import type { SandboxCgroup } from "../cgroups/index.js";
+import { FIELD, FRAME } from "@holdfast/protocol/guest";
+import { GUEST_MEMORY_BYTES, type SandboxCgroup } from "../cgroups/index.js";
 import type {
   Command,
   CommandSpec,
   CommandSummary,
+  FinalLook,
   OutputOffsets,
   Sandbox,
   SandboxFiles,
@@ -33,14 +32,21 @@ import { type DialTarget, dialGuest } from "../guest/dial.js";
 import { GuestFiles } from "../guest/files.js";
 import { DiskGauge } from "../storage/disk-gauge.js";
 import { type CommandContext, RunningCommand } from "./command.js";
-import { dismantle, killSandboxProcesses, type Monitor } from "./dismantle.js";
+import { listCommands } from "./command-list.js";
+import { dismantle, killSandboxProcesses, type Monitor, takeDown } from "./dismantle.js";
 import { Endings } from "./endings.js";
+import { takeFinalLook } from "./final-look.js";
 import type { HostParts } from "./host-parts.js";
+import { readProcessRows } from "./process-rows.js";
+import { reclaimMemory } from "./reclaim.js";
 import type { SandboxRecord } from "./records.js";
 
 /** setTimeout's own limit. Longer lives are measured in stages. */
 const MAX_TIMER_MS = 2 ** 31 - 1;
-const MAX_COMMANDS_LISTED = 4096;
+/** So many ids are written down as used at a time: a start shall not cost a write. */
+export const COMMAND_ID_STEP = 1024;
+/** How long the kernel may look for memory to take back. */
+const RECLAIM_MS = 1000;
 
 export class BubblewrapSandbox implements Sandbox {
   readonly id: SandboxId;
@@ -55,6 +61,7 @@ export class BubblewrapSandbox implements Sandbox {
   readonly #uidBase: number;
   readonly #monitor: Monitor | undefined;
   readonly #diskGauge: DiskGauge;
+  readonly #leaders = new Map<number, RunningCommand>();
   readonly #endings: Endings | undefined;
   #record: SandboxRecord;
   #nextCommandId: number;
@@ -62,6 +69,7 @@ export class BubblewrapSandbox implements Sandbox {
   #cause: SandboxCause | undefined;
   #ending: Promise<SandboxEnding> | undefined;
   #settleEnded!: (ending: SandboxEnding) => void;
+  #finalLook: FinalLook | undefined;
   #wallTimer: NodeJS.Timeout | undefined;
 
   constructor(
@@ -70,9 +78,9 @@ export class BubblewrapSandbox implements Sandbox {
       readonly record: SandboxRecord;
       readonly cgroup: SandboxCgroup;
       readonly connection: GuestConnection;
-      readonly uidBase: number;
+      readonly uids: { readonly base: number };
       /** Absent for an adopted sandbox: its monitor is not our child. */
-      readonly monitor?: Monitor;
+      readonly monitor?: Monitor | undefined;
       readonly nextCommandId?: number;
     },
   ) {
@@ -80,7 +88,7 @@ export class BubblewrapSandbox implements Sandbox {
     this.#record = parts.record;
     this.#cgroup = parts.cgroup;
     this.#connection = parts.connection;
-    this.#uidBase = parts.uidBase;
+    this.#uidBase = parts.uids.base;
     this.#monitor = parts.monitor;
     this.#nextCommandId = parts.nextCommandId ?? 1;
     this.#diskGauge = new DiskGauge(
@@ -116,7 +124,7 @@ export class BubblewrapSandbox implements Sandbox {
   async start(spec: CommandSpec, options: { signal?: AbortSignal } = {}): Promise<Command> {
     if (options.signal?.aborted) throw new HoldfastError("canceled", "the start of the command was canceled");
     this.#usableConnection();
-    const command = await RunningCommand.start(this.#commandContext(), this.#nextCommandId++, spec, this.spec.env);
+    const command = await RunningCommand.start(this.#commandContext(), this.#takeCommandId(), spec, this.spec.env);
     if (options.signal !== undefined) {
       const onAbort = () => void command.cancel("the caller's signal");
       if (options.signal.aborted) onAbort();
@@ -146,6 +154,7 @@ export class BubblewrapSandbox implements Sandbox {
     const counters = this.#cgroup.readSandbox();
     return {
       memoryBytes: counters.memoryBytes,
+      memoryCacheBytes: counters.memoryCacheBytes,
       memoryPeakBytes: counters.memoryPeakBytes ?? null,
       memoryLimitBytes: this.limits.memoryBytes,
       pids: counters.pids,
@@ -160,8 +169,7 @@ export class BubblewrapSandbox implements Sandbox {
     const connection = this.#usableConnection();
     const limits = resolveSandboxLimits({ ...this.limits, ...change });
     this.#cgroup.setLimits({ memoryBytes: limits.memoryBytes, pids: limits.pids, cpuMillis: limits.cpuMillis });
-    this.#record = { ...this.#record, limits };
-    this.#host.records.write(this.#record);
+    this.#updateRecord({ ...this.#record, limits });
     // What the inside sees and inherits follows what is enforced.
     await connection.request(FRAME.CONFIGURE, [
       [FIELD.MEMORY_BYTES, limits.memoryBytes],
@@ -182,19 +190,69 @@ export class BubblewrapSandbox implements Sandbox {
     this.#frozen = false;
   }
 
+  async reclaim(): Promise<number> {
+    if (this.#ending !== undefined) throw this.#endedError();
+    try {
+      return await reclaimMemory(this.#host.launcher, this.#cgroup, { limitMs: RECLAIM_MS });
+    } catch (error) {
+      throw this.state === "ended" ? this.#endedError() : error;
+    }
+  }
+
+  processes(): ProcessRow[] {
+    return this.#ending === undefined ? readProcessRows(this.#cgroup) : [];
+  }
+
+  get finalLook(): FinalLook | undefined {
+    return this.#finalLook;
+  }
+
   kill(by: string): Promise<SandboxEnding> {
     void this.#end({ kind: "killed", by: printable(by) });
     // Not the promise of #end: whoever listens to `ended`, the engine's list for one, hears of it first.
     return this.ended;
   }
 
-  /** Lets go without ending it: another process may adopt it. */
-  release(): void {
-    this.#ending ??= new Promise(() => {});
+  expire(limitMs: number): Promise<SandboxEnding> {
+    void this.#end({ kind: "timed_out", limitMs });
+    return this.ended;
+  }
+
+  async stop(by: string): Promise<SandboxEnding> {
+    if (this.#ending === undefined) {
+      const stopped = { by: printable(by), at: new Date().toISOString() };
+      // Before anything is ended. If it cannot be written, everything goes on as it was.
+      this.#updateRecord({ ...this.#record, stopped, commandIdsBelow: this.#nextCommandId });
+      void this.#end({ kind: "stopped", by: stopped.by });
+    }
+    return this.ended;
+  }
+
+  /** Lets go without ending it: another process may adopt it. If it is ending, it is let go when that is done. */
+  async release(): Promise<void> {
+    if (this.#ending !== undefined) {
+      await this.ended;
+      return;
+    }
+    this.#ending = new Promise(() => {});
     clearTimeout(this.#wallTimer);
     this.#diskGauge.stop();
     this.#connection.close();
     this.#host.records.disown(this.id, this.#host.us);
+  }
+
+  #updateRecord(record: SandboxRecord): void {
+    this.#host.records.write(record);
+    this.#record = record;
+  }
+
+  #takeCommandId(): number {
+    const id = this.#nextCommandId++;
+    // For whoever boots it again after a restart of the host, when no guest is left that could be asked.
+    if (this.#endings !== undefined && id >= (this.#record.commandIdsBelow ?? 0)) {
+      this.#updateRecord({ ...this.#record, commandIdsBelow: id + COMMAND_ID_STEP });
+    }
+    return id;
   }
 
   #commandContext(): CommandContext {
@@ -206,6 +264,7 @@ export class BubblewrapSandbox implements Sandbox {
       endings: this.#endings,
       limits: () => this.limits,
       diskGauge: this.#diskGauge,
+      leaders: this.#leaders,
       lostCause: (reason) => this.#commandCauseOfOurEnd(reason),
     };
   }
@@ -219,7 +278,7 @@ export class BubblewrapSandbox implements Sandbox {
   #armWallTimer(): void {
     const { wallMs } = this.limits;
     if (wallMs === undefined) return;
-    const leftMs = Math.max(0, this.createdAt.getTime() + wallMs - Date.now());
+    const leftMs = Math.max(0, this.#bootedAtMs + wallMs - Date.now());
     this.#wallTimer = setTimeout(
       () => {
         if (leftMs > MAX_TIMER_MS) this.#armWallTimer();
@@ -228,6 +287,11 @@ export class BubblewrapSandbox implements Sandbox {
       Math.min(leftMs, MAX_TIMER_MS),
     );
     this.#wallTimer.unref();
+  }
+
+  /** A sandbox that was stopped begins a new life when it is booted. */
+  get #bootedAtMs(): number {
+    return Date.parse(this.#record.bootedAt ?? this.#record.createdAt);
   }
 
   #usableConnection(): GuestConnection {
@@ -268,6 +332,7 @@ export class BubblewrapSandbox implements Sandbox {
   async #finish(): Promise<SandboxEnding> {
     clearTimeout(this.#wallTimer);
     this.#diskGauge.stop();
+    this.#finalLook = takeFinalLook(this.#host.pool, this.#cgroup, this.#record.disk);
     try {
       await killSandboxProcesses(this.#cgroup, this.#monitor);
     } catch (error) {
@@ -279,9 +344,13 @@ export class BubblewrapSandbox implements Sandbox {
     this.#connection.close(this.#endedError());
     const counters = this.#cgroup.readSandbox();
     const own = this.#cause ?? { kind: "lost", why: "no cause was recorded" };
-    const cause =
+    const cause: SandboxCause =
       own.kind === "guest_exited" && counters.guestOomKills > 0
-        ? this.#guestOutOfMemory(counters.memoryPeakBytes ?? null)
+        ? // Not what the sandbox was given for its programs: more of that would not help.
+          {
+            kind: "guest_exited",
+            status: `killed for memory, having used up its own ${formatBytes(GUEST_MEMORY_BYTES)}`,
+          }
         : own;
     this.#cause = cause;
     const ending: SandboxEnding = {
@@ -290,36 +359,32 @@ export class BubblewrapSandbox implements Sandbox {
       usage: {
         memoryPeakBytes: counters.memoryPeakBytes ?? null,
         cpuMs: (counters.cpuUsec ?? 0) / 1000,
-        wallMs: Date.now() - this.createdAt.getTime(),
+        wallMs: Date.now() - this.#bootedAtMs,
         pidsPeak: null,
       },
       message: describeSandboxCause(cause),
     };
+    await this.#leave(cause.kind === "stopped");
+    return ending;
+  }
+
+  async #leave(keepFiles: boolean): Promise<void> {
+    const parts = { cgroup: this.#cgroup, uidSlot: this.#record.uidSlot };
     try {
-      await dismantle(this.#host, this.id, {
-        cgroup: this.#cgroup,
-        uidSlot: this.#record.uidSlot,
-        diskPath: this.#record.disk.path,
-      });
+      if (keepFiles) {
+        await takeDown(this.#host, this.id, parts);
+        this.#host.records.disown(this.id, this.#host.us);
+      } else {
+        await dismantle(this.#host, this.id, { ...parts, diskPath: this.#record.disk.path });
+      }
     } catch (error) {
       // The record stays, so the next sweep finds what is left.
+      if (keepFiles) this.#host.records.disown(this.id, this.#host.us, { remains: true });
       this.#host.log.warn(
         { sandbox: this.id, error: HoldfastError.from(error).message },
         "a sandbox could not be removed whole",
       );
     }
-    return ending;
-  }
-
-  #guestOutOfMemory(peakBytes: number | null): OutOfMemory {
-    return {
-      kind: "out_of_memory",
-      scope: "sandbox",
-      limitBytes: this.limits.memoryBytes,
-      peakBytes,
-      kills: 1,
-      victims: [],
-    };
   }
 
   async #commandCauseOfOurEnd(reason: HoldfastError): Promise<CommandCause> {
@@ -327,6 +392,7 @@ export class BubblewrapSandbox implements Sandbox {
     const cause = this.#cause;
     switch (cause?.kind) {
       case "killed":
+      case "stopped":
         return { kind: "canceled", by: cause.by };
       case "timed_out":
       case "out_of_memory":
@@ -342,33 +408,4 @@ export class BubblewrapSandbox implements Sandbox {
         return { kind: "lost", why: describeSandboxCause(cause) };
     }
   }
-}
-
-export async function listCommands(connection: GuestConnection): Promise<CommandSummary[]> {
-  const commands: CommandSummary[] = [];
-  await new Promise<void>((resolve, reject) => {
-    connection.openStream(FRAME.COMMANDS, [], {
-      onNote: (note) => {
-        if (note.number(FIELD.NOTE_KIND) !== NOTE.COMMAND || commands.length >= MAX_COMMANDS_LISTED) {
-          throw new ProtocolError("the guest lists more commands than it can remember");
-        }
-        commands.push({
-          id: note.number(FIELD.COMMAND_ID) ?? 0,
-          pid: note.number(FIELD.PID) ?? 0,
-          tag: note.text(FIELD.TAG),
-          argv: note.texts(FIELD.ARG),
-          running: note.number(FIELD.EXIT_KIND) === undefined,
-          stdoutBytes: note.number(FIELD.OUT_BYTES) ?? 0,
-          stderrBytes: note.number(FIELD.ERR_BYTES) ?? 0,
-        });
-      },
-      onEnd: (result) => (result instanceof HoldfastError ? reject(result) : resolve()),
-    });
-  });
-  return commands;
-}
-
-/** The first command id that nothing in the sandbox has used. */
-export function freeCommandId(commands: readonly CommandSummary[], endings: Endings): number {
-  return commands.reduce((highest, command) => Math.max(highest, command.id), endings.highestId()) + 1;
 }

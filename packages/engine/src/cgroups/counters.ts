@@ -35,6 +35,17 @@ function readMemory(memory: Hierarchy, directory: string) {
   };
 }
 
+/** Of a cgroup and all below it. */
+export function readCacheBytes(memory: Hierarchy, directory: string): number {
+  const stat = readKeyed(`${directory}/memory.stat`);
+  const prefix = memory.version === 2 ? "" : "total_";
+  return (stat?.get(`${prefix}active_file`) ?? 0) + (stat?.get(`${prefix}inactive_file`) ?? 0);
+}
+
+export function readHeldBytes(memory: Hierarchy, directory: string): number {
+  return readNumber(`${directory}/${memory.version === 2 ? "memory.current" : "memory.usage_in_bytes"}`) ?? 0;
+}
+
 function readOwnLimitHits(memory: Hierarchy, directory: string): number {
   if (memory.version === 1) return readNumber(`${directory}/memory.failcnt`) ?? 0;
   const events = readKeyed(`${directory}/memory.events.local`) ?? readKeyed(`${directory}/memory.events`);
@@ -89,6 +100,7 @@ export function readSandboxCounters(by: CounterHierarchies, at: SandboxDirs, rem
     memoryBytes: memory.bytes ?? 0,
     memoryPeakBytes: memory.peakBytes,
     memoryLimitBytes: memory.limitBytes,
+    memoryCacheBytes: readCacheBytes(by.memory, memoryDir),
     oomKills: oomKillsOf(memoryDir) + oomKillsBelow,
     guestMemoryBytes: readMemory(by.memory, `${at.memory}/guest`).bytes ?? 0,
     guestOomKills: oomKillsOf(`${at.memory}/guest`),

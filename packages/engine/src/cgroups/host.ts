@@ -1,13 +1,14 @@
 /** Finds the host's cgroup hierarchies and makes sandboxes' cgroups in them. */
 import { chownSync, existsSync } from "node:fs";
 import { HoldfastError, invalidArgument, parseSandboxId, type SandboxId } from "@holdfast/protocol";
+import { readEnclosingLimits } from "./enclosing.js";
 import { BASE_NAME, type Hierarchy, parseParent } from "./hierarchies.js";
 import { errnoOf, hasFile, listChildren, removeOne, removeTree } from "./kernel-files.js";
 import { applyLimits, commandTreeWrites, cpuWrites, guestWrites, memoryWrites, pidsWrites } from "./limits.js";
 import { enableControllers, makeDirectory, prepareHierarchy } from "./prepare.js";
 import { type CgroupSetup, holdsCommands, KernelSandboxCgroup, requireNoCpuLimit } from "./sandbox-cgroup.js";
 import { findSetup } from "./setup.js";
-import type { CgroupHost, CgroupPaths, CreateCgroupOptions, SandboxCgroup } from "./types.js";
+import type { CgroupHost, CgroupPaths, CreateCgroupOptions, EnclosingLimits, SandboxCgroup } from "./types.js";
 
 export interface DetectCgroupsOptions {
   /** A path relative to each hierarchy's root; HOLDFAST_CGROUP_PARENT when not given. */
@@ -137,6 +138,10 @@ class KernelCgroupHost implements CgroupHost {
   list(): SandboxId[] {
     const names = this.#setup.hierarchies.flatMap(({ base }) => listChildren(base));
     return [...new Set(names)].filter(isSandboxId).sort();
+  }
+
+  enclosingLimits(): EnclosingLimits {
+    return readEnclosingLimits(this.#setup);
   }
 
   removeIfEmptyParents(): void {

@@ -8,8 +8,10 @@ export type {
   CgroupPaths,
   CommandCounters,
   CreateCgroupOptions,
+  EnclosingLimits,
   HierarchyName,
   KillResult,
+  ReclaimPlan,
   SandboxCgroup,
   SandboxCounters,
 } from "./types.js";

@@ -12,6 +12,8 @@ export function errnoOf(reason: unknown): string | undefined {
 /** ENODEV is a read through a descriptor of a cgroup that was removed meanwhile; ENOTDIR a parent that is no directory. */
 const GONE: ReadonlySet<string | undefined> = new Set(["ENOENT", "ENODEV", "ENOTDIR"]);
 
+const FIRST_PIDS_BYTES = 4096;
+
 const scratch = Buffer.allocUnsafe(64 * 1024);
 
 /** The whole file; undefined when the cgroup or the file is not there (any more). */
@@ -85,6 +87,28 @@ export function readPids(directory: string): number[] {
       return parsePids(readKernelFile(`${directory}/cgroup.threads`) ?? "");
     }
     throw reason;
+  }
+}
+
+/**
+ * The process ids that one read of a cgroup's list gives, some hundreds: v2 makes the list as it is read, so a look at a
+ * fork bomb does not cost what listing all of it would.
+ */
+export function readFirstPids(directory: string): number[] {
+  let fd: number;
+  try {
+    fd = openSync(`${directory}/cgroup.procs`, constants.O_RDONLY);
+  } catch {
+    return [];
+  }
+  try {
+    const text = scratch.toString("latin1", 0, readSync(fd, scratch, 0, FIRST_PIDS_BYTES, null));
+    return parsePids(text.slice(0, text.lastIndexOf("\n") + 1)).filter((pid) => pid > 0);
+  } catch {
+    // It is gone, or "threaded".
+    return [];
+  } finally {
+    closeSync(fd);
   }
 }
 

@@ -4,11 +4,22 @@ import {
   type RemovedCounts,
   readCommandCounters,
   readForksRefused,
+  readHeldBytes,
   readOomKills,
   readSandboxCounters,
 } from "./counters.js";
 import { type Hierarchy, kernelPath } from "./hierarchies.js";
-import { errnoOf, readKernelFile, readKeyed, readNumber, readPidsOfTree, removeTree } from "./kernel-files.js";
+import {
+  errnoOf,
+  hasFile,
+  listChildren,
+  readFirstPids,
+  readKernelFile,
+  readKeyed,
+  readNumber,
+  readPidsOfTree,
+  removeTree,
+} from "./kernel-files.js";
 import {
   applyLimits,
   cpuWrites,
@@ -24,6 +35,7 @@ import type {
   CgroupPaths,
   CommandCounters,
   KillResult,
+  ReclaimPlan,
   SandboxCgroup,
   SandboxCounters,
 } from "./types.js";
@@ -193,6 +205,31 @@ export class KernelSandboxCgroup implements SandboxCgroup {
 
   guestProcesses(): number[] {
     return livingPids(this.#directories.map((directory) => `${directory}/guest`));
+  }
+
+  *processesByCommand(): Generator<{ hostPid: number; commandId: number | null }> {
+    const directory = this.#at(this.#setup.unified ?? this.#setup.memory);
+    for (const hostPid of readFirstPids(`${directory}/guest`)) yield { hostPid, commandId: null };
+    for (const name of listChildren(`${directory}/cmd`)) {
+      const commandId = /^[1-9]\d{0,14}$/.test(name) ? Number(name) : null;
+      for (const hostPid of readFirstPids(`${directory}/cmd/${name}`)) yield { hostPid, commandId };
+    }
+  }
+
+  reclaimPlan(): ReclaimPlan {
+    const { memory } = this.#setup;
+    const directory = this.#at(memory);
+    if (memory.version === 1) return { file: `${directory}/memory.force_empty`, value: "0", swapLimitFiles: [] };
+    const parts = [`${directory}/guest`, `${directory}/cmd`].filter((part) => hasFile(part, "memory.swap.max"));
+    return {
+      file: `${directory}/memory.reclaim`,
+      value: String(this.readHeldBytes()),
+      swapLimitFiles: parts.map((part) => `${part}/memory.swap.max`),
+    };
+  }
+
+  readHeldBytes(): number {
+    return readHeldBytes(this.#setup.memory, this.#at(this.#setup.memory));
   }
 
   async freeze(options: { readonly deadlineMs?: number } = {}): Promise<void> {

@@ -24,6 +24,16 @@ export interface CreateCgroupOptions {
   readonly gid: number;
 }
 
+/** What the cgroups around all our sandboxes leave them; undefined where none of them limits it. */
+export interface EnclosingLimits {
+  readonly memoryBytes: number | undefined;
+  /** Of that, what is free or page cache. */
+  readonly memoryAvailableBytes: number | undefined;
+  readonly pids: number | undefined;
+  /** In CPUs; may be a fraction. */
+  readonly cpus: number | undefined;
+}
+
 export interface CgroupHost {
   readonly layout: "v2" | "hybrid" | "v1";
   /** Who enforces what, in words, for `holdfast doctor`. */
@@ -36,6 +46,7 @@ export interface CgroupHost {
   openAt(paths: Readonly<Record<string, string>>): SandboxCgroup | undefined;
   /** Every sandbox that has a directory in any hierarchy below our present parent. */
   list(): SandboxId[];
+  enclosingLimits(): EnclosingLimits;
   /** Removes the directories above the sandboxes that this process or its like made, when nothing is in them. */
   removeIfEmptyParents(): void;
 }
@@ -69,6 +80,8 @@ export interface SandboxCounters {
   readonly memoryBytes: number;
   readonly memoryPeakBytes: number | undefined;
   readonly memoryLimitBytes: number | undefined;
+  /** Page cache among it; not what is in tmpfs, which only its removal frees. */
+  readonly memoryCacheBytes: number;
   /** In commands, those whose cgroup was removed included (on v1: if removed through this object). */
   readonly oomKills: number;
   /** Of the guest itself, outside the commands' limit. */
@@ -86,6 +99,13 @@ export interface SandboxCounters {
 export interface KillResult {
   /** Host pids that outlived the deadline; empty is what one wants. */
   readonly survivors: number[];
+}
+
+export interface ReclaimPlan {
+  readonly file: string;
+  readonly value: string;
+  /** Where swap is forbidden to the sandbox: lifted for a frozen one, whose idle memory may go there. */
+  readonly swapLimitFiles: readonly string[];
 }
 
 export interface SandboxCgroup {
@@ -116,6 +136,15 @@ export interface SandboxCgroup {
   firstProcessOf(n: number): number | undefined;
   /** Those outside every command: the guest and what started it. */
   guestProcesses(): number[];
+  /** Host pids with the command each belongs to, null for the guest's own, which come first; of very many not all. */
+  processesByCommand(): Generator<{ readonly hostPid: number; readonly commandId: number | null }>;
+  /**
+   * How to have the kernel take back what memory it can from the whole sandbox: the value to write to the file, and what to
+   * write elsewhere before and after.
+   */
+  reclaimPlan(): ReclaimPlan;
+  /** What the whole sandbox holds, the guest included. */
+  readHeldBytes(): number;
   /** Resolves when every process stands still; thaws and throws when that takes longer than the deadline. */
   freeze(options?: { readonly deadlineMs?: number }): Promise<void>;
   thaw(): Promise<void>;

@@ -3,18 +3,17 @@
  * attribution's, which also asks the kernel.
  */
 import { Writable } from "node:stream";
+import { type CommandLimits, HoldfastError } from "@holdfast/protocol";
 import {
   CHANNEL,
-  type CommandLimits,
   EXIT_KIND,
   FIELD,
   type FieldList,
   type Fields,
   FRAME,
-  HoldfastError,
   NOTE,
   ProtocolError,
-} from "@holdfast/protocol";
+} from "@holdfast/protocol/guest";
 import type { OutputEvent } from "../engine.js";
 import type { GuestConnection, GuestStream } from "./connection.js";
 import { CreditQueue } from "./credit-queue.js";
@@ -70,11 +69,14 @@ export class CommandStream {
   readonly stdin: Writable;
   /** What it was started with, by the guest's memory; known once `started` has resolved. */
   limits: CommandLimits = {};
+  /** Whether it reads from stdin; known once `started` has resolved. */
+  takesInput = false;
 
   readonly #connection: GuestConnection;
   readonly #commandId: number;
   readonly #stream: GuestStream;
-  #letGo = false;
+  /** After `detach`: a second attachment without output, for everything else. */
+  #control: GuestStream | undefined;
   #hasStarted = false;
   #hasExited = false;
   #gaps = 0;
@@ -117,20 +119,28 @@ export class CommandStream {
     );
   }
 
-  /** Lets go of the output. The command runs on, and how it ends is still told. */
+  /** Lets go of the output. The command runs on, takes input, and how it ends is still told. */
   detach(): void {
-    if (this.#letGo || this.#stream.ended) return;
-    this.#letGo = true;
-    this.#stream.reset();
+    if (this.#control !== undefined || this.#stream.ended) return;
     // A reader without credit that asks for nothing to wait: it holds up nobody, and hears of the exit.
-    this.#connection.openStream(FRAME.ATTACH, [[FIELD.COMMAND_ID, this.#commandId]], {
+    this.#control = this.#connection.openStream(FRAME.ATTACH, [[FIELD.COMMAND_ID, this.#commandId]], {
       onNote: (note) => {
-        if (note.number(FIELD.NOTE_KIND) === NOTE.EXITED) this.#settleExited(exitFromFields(note));
+        if (note.number(FIELD.NOTE_KIND) !== NOTE.EXITED) return;
+        this.#settleExited(exitFromFields(note));
+        // Output that nobody reads would keep it open for as long as the guest remembers the command.
+        this.#control?.reset();
       },
       onEnd: (result) => {
         if (result instanceof HoldfastError) this.#settleExited(result);
       },
     });
+    // Last, because it wakes whoever waits to send: the rest goes through the second attachment.
+    this.#stream.reset();
+  }
+
+  /** Lets go of the output and of everything else: somebody else listens for the exit. */
+  release(): void {
+    if (this.#control === undefined) this.#stream.reset();
   }
 
   #onNote(note: Fields): void {
@@ -144,6 +154,7 @@ export class CommandStream {
           memoryBytes: note.number(FIELD.MEMORY_BYTES),
           pids: note.number(FIELD.PIDS),
         };
+        this.takesInput = note.number(FIELD.STDIN) === 1;
         if (this.#hasStarted) throw new ProtocolError("the guest started a command twice");
         this.#hasStarted = true;
         this.#settleStarted.resolve(pid);
@@ -198,10 +209,10 @@ export class CommandStream {
   #onEnd(result: Fields | HoldfastError): void {
     if (result instanceof HoldfastError) {
       this.#settleStarted.reject(result);
-      if (!(this.#letGo && result.code === "canceled")) this.#settleExited(result);
+      if (this.#control === undefined || result.code !== "canceled") this.#settleExited(result);
       // Whoever only waits for the exit need not also handle a start that was never awaited.
       this.started.catch(() => {});
-    } else if (!this.#letGo) {
+    } else if (this.#control === undefined) {
       this.#settleStarted.reject(new HoldfastError("guest_fault", "the guest ended the command before it started it"));
       this.started.catch(() => {});
       this.#settleExited(new HoldfastError("guest_fault", "the guest ended the command without saying how"));
@@ -213,12 +224,22 @@ export class CommandStream {
     return new Writable({
       highWaterMark: STDIN_BUFFER_BYTES,
       write: (chunk: Buffer, _encoding, callback) => {
-        this.#stream.send(chunk).then(() => callback(), callback);
+        this.#sendInput(chunk).then(() => callback(), callback);
       },
       final: (callback) => {
-        this.#stream.sendEof(CHANNEL.in);
+        (this.#control ?? this.#stream).sendEof(CHANNEL.in);
         callback();
       },
     });
+  }
+
+  async #sendInput(chunk: Buffer): Promise<void> {
+    if (this.#control === undefined) {
+      const sent = await this.#stream.send(chunk);
+      if (sent === chunk.length) return;
+      chunk = chunk.subarray(sent);
+    }
+    // Undefined if the command has ended: nobody is left to read the rest.
+    await this.#control?.send(chunk);
   }
 }

@@ -1,5 +1,6 @@
 /** The file operations, as the guest offers them. Content streams both ways in constant memory. */
 import { Readable } from "node:stream";
+import { HoldfastError, invalidArgument } from "@holdfast/protocol";
 import {
   CHANNEL,
   FIELD,
@@ -7,12 +8,10 @@ import {
   type FieldList,
   type Fields,
   FRAME,
-  HoldfastError,
-  invalidArgument,
   NOTE,
   ProtocolError,
   WATCH_EVENT,
-} from "@holdfast/protocol";
+} from "@holdfast/protocol/guest";
 import type { FileEntry, SandboxFiles, WatchEvent, WriteOptions } from "../engine.js";
 import type { GuestConnection, GuestStream } from "./connection.js";
 import { CreditQueue } from "./credit-queue.js";

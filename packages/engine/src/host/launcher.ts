@@ -35,6 +35,11 @@ export class Launcher {
     await runProgram(this.path, ["disk-settle", path]);
   }
 
+  /** Resolves when the kernel has found no more to take back, or the time is over. */
+  async reclaim(file: string, value: string, limitMs: number): Promise<void> {
+    await runProgram(this.path, ["reclaim", file, value, String(limitMs)]);
+  }
+
   async enableQuotas(directory: string): Promise<void> {
     await runProgram(this.path, ["quota-enable", directory]);
   }

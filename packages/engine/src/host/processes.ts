@@ -35,5 +35,8 @@ export function ourIdentity(): ProcessIdentity {
 
 /** Changes with every boot of the host; start ticks mean nothing across boots. */
 export function bootId(): string {
-  return readFileSync("/proc/sys/kernel/random/boot_id", "utf8").trim();
+  knownBootId ??= readFileSync("/proc/sys/kernel/random/boot_id", "utf8").trim();
+  return knownBootId;
 }
+
+let knownBootId: string | undefined;

@@ -23,9 +23,10 @@ import {
 } from "node:fs";
 import { dirname, join } from "node:path";
 import type { ImageMount, PreparedImage } from "./image.js";
+import { touchSkeleton } from "./old-skeletons.js";
 
 /** Change it when what is generated changes: an old skeleton is then made anew. */
-const SKELETON_VERSION = 1;
+const SKELETON_VERSION = 2;
 export const SANDBOX_USER_ID = 1000;
 
 /** Copied as they are. None holds a secret; each is needed by ordinary programs. */
@@ -176,6 +177,7 @@ function skeletonStamp(sudoPath: string): string {
   }
   for (const name of TOP_LEVEL)
     hash.update(existsSync(`/${name}`) ? `${name} ${lstatSync(`/${name}`).isSymbolicLink()}\n` : "");
+  hash.update(`python ${pythonLink() ?? ""}\n`);
   hash.update(`sudo ${statSync(sudoPath).mtimeMs} ${statSync(sudoPath).size}\n`);
   return hash.digest("hex").slice(0, 16);
 }
@@ -206,6 +208,8 @@ function buildSkeleton(directory: string, sudoPath: string): void {
   }
   // Our sudo lies in a layer above the host's /usr, so that it is found whether or not the host has one.
   buildSudo(join(directory, "usr"), sudoPath);
+  const python = pythonLink();
+  if (python !== undefined) symlinkSync(python, join(directory, "usr/bin/python"));
   // Above any other root file system lie only the places that every sandbox needs, and sudo.
   const above = join(directory, "above");
   for (const [path, mode] of [
@@ -228,6 +232,16 @@ function buildCpuFiles(root: string): void {
   for (const name of ["online", "possible", "present"]) writeFileSync(join(directory, name), "0\n", { mode: 0o444 });
 }
 
+/**
+ * Most code that agents write calls `python`, which Debian leaves out. Where the link shall lead, if python3 is found by the
+ * usual path inside and python is not.
+ */
+function pythonLink(): string | undefined {
+  const find = (name: string) =>
+    ["/usr/local/bin", "/usr/bin"].map((directory) => join(directory, name)).find((path) => existsSync(path));
+  return find("python") === undefined ? find("python3") : undefined;
+}
+
 function buildSudo(usr: string, sudoPath: string): void {
   mkdirSync(join(usr, "bin"), { recursive: true });
   copyFileSync(sudoPath, join(usr, "bin/sudo"));
@@ -237,7 +251,7 @@ function buildSudo(usr: string, sudoPath: string): void {
 /** Makes what both kinds of image share, once for each state of the host, and returns where it is. */
 export function prepareSkeleton(options: { readonly imagesDirectory: string; readonly guestPath: string }): string {
   const directory = join(options.imagesDirectory, `host-${skeletonStamp(options.guestPath)}`);
-  if (!existsSync(directory)) {
+  if (!touchSkeleton(directory)) {
     const fresh = `${directory}.${process.pid}.${process.hrtime.bigint()}`;
     mkdirSync(fresh, { recursive: true, mode: 0o755 });
     buildSkeleton(fresh, options.guestPath);

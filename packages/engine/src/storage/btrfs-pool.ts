@@ -21,7 +21,8 @@ import { withHostLock } from "../host/host-lock.js";
 import type { Launcher } from "../host/launcher.js";
 import { isAlive, ourIdentity } from "../host/processes.js";
 import { runProgram, tryProgram } from "../host/run-program.js";
-import type { Pool } from "./pool.js";
+import { readCapacity } from "./capacity.js";
+import type { Disk, Pool } from "./pool.js";
 import { removeSmallDisk } from "./remove-small-disk.js";
 
 const GIB = 1024 ** 3;
@@ -135,16 +136,20 @@ export async function openBtrfsPool(options: {
       return false;
     });
 
+  const knownUsedBytes = (disk: Disk): number | null => {
+    if (disk.quotaId === undefined) return null;
+    // `referenced` counts what is committed; reservations are what is being written right now.
+    const quota = join(quotas, `0_${disk.quotaId}`);
+    return readSysfsNumber(join(quota, "referenced")) + readSysfsNumber(join(quota, "rsv_data"));
+  };
+
   return {
     kind: "btrfs",
     directory,
     enforcesLimits: true,
-    usedBytes(disk) {
-      if (disk.quotaId === undefined) return Promise.resolve(null);
-      // `referenced` counts what is committed; reservations are what is being written right now.
-      const quota = join(quotas, `0_${disk.quotaId}`);
-      return Promise.resolve(readSysfsNumber(join(quota, "referenced")) + readSysfsNumber(join(quota, "rsv_data")));
-    },
+    usedBytes: (disk) => Promise.resolve(knownUsedBytes(disk)),
+    knownUsedBytes,
+    capacity: () => readCapacity(directory, stateDirectory),
     settle: (disk) => launcher.settleDisk(disk.path),
     setLimit: (disk, limitBytes) => launcher.limitDisk(disk.path, limitBytes),
     remove: (path) => (removeSmallDisk(path) ? Promise.resolve() : launcher.removeDisk(path)),

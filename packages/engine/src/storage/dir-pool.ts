@@ -1,5 +1,6 @@
 import { mkdirSync } from "node:fs";
 import type { Launcher } from "../host/launcher.js";
+import { readCapacity } from "./capacity.js";
 import type { Pool } from "./pool.js";
 import { removeSmallDisk } from "./remove-small-disk.js";
 
@@ -11,6 +12,8 @@ export function openDirPool(options: { readonly directory: string; readonly laun
     directory,
     enforcesLimits: false,
     usedBytes: (disk) => launcher.diskUsage(disk.path),
+    knownUsedBytes: () => null,
+    capacity: () => readCapacity(directory),
     settle: () => Promise.resolve(),
     // Whoever watches asks for the limit each time.
     setLimit: () => Promise.resolve(),

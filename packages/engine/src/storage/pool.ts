@@ -19,6 +19,10 @@ export interface Pool {
   /** True if the kernel refuses writes above the limit; false if somebody has to watch. */
   readonly enforcesLimits: boolean;
   usedBytes(disk: Disk): Promise<number | null>;
+  /** The same where it costs nothing to know, else null. */
+  knownUsedBytes(disk: Disk): number | null;
+  /** What all disks together may hold, and what they do. */
+  capacity(): { readonly totalBytes: number; readonly usedBytes: number };
   /** Brings `usedBytes` up to date where the file system lags behind with what was freed. */
   settle(disk: Disk): Promise<void>;
   setLimit(disk: Disk, limitBytes: number): Promise<void>;
