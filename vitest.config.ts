@@ -41,7 +41,9 @@ export default defineConfig({
       kernelProject("guest", 1),
       kernelProject("engine", 2),
       kernelProject("security", 3),
-      kernelProject("e2e", 4),
+      kernelProject("server", 4),
+      kernelProject("e2e", 5),
+      kernelProject("contract", 6),
     ],
   },
 });

@@ -1,3 +1,4 @@
+import { createHash } from "node:crypto";
 import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { expect, test } from "vitest";
@@ -52,4 +53,11 @@ test("every suite that SPECIFICATION.md names is there", () => {
   });
   expect(named.length).toBeGreaterThan(20);
   expect(missing.map(([text]) => text)).toEqual([]);
+});
+
+test.each(["process", "filesystem"])("what is generated from %s.proto was generated from what it says now", (name) => {
+  const hash = createHash("sha256")
+    .update(readText(`packages/server/proto/${name}/${name}.proto`))
+    .digest("hex");
+  expect(readText(`packages/server/src/envd/gen/${name}.ts`)).toContain(`${name}.proto ${hash}`);
 });

@@ -5,7 +5,9 @@ import { findFiles, importsOf, isBuiltin, packageNames, packageOf, readText } fr
 const MAY_USE: Record<string, readonly string[]> = {
   protocol: [],
   engine: ["protocol"],
-  cli: ["engine", "protocol"],
+  server: ["engine", "protocol"],
+  sdk: ["protocol"],
+  cli: ["engine", "protocol", "sdk", "server"],
 };
 
 const NAMES_WITHOUT_A_SUBJECT = ["utils", "util", "common", "shared", "helpers", "misc", "lib"];

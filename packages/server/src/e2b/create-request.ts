@@ -1,0 +1,94 @@
+/** The body of a create, v1 and v2, as the request that it amounts to. */
+import { HoldfastError, invalidArgument } from "@holdfast/protocol";
+import { z } from "zod";
+import type { CreateRequest } from "../sandboxes/types.js";
+import { networkFromCreate, networkSchema } from "./network.js";
+import { timeoutSeconds } from "./request-input.js";
+
+const NUL = "\0";
+
+/** The kernel starts no program with a longer variable: one would break every command. */
+const MAX_ENV_BYTES = 128 * 1024 - 1024;
+
+const envValue = z.string().refine((value) => !value.includes(NUL) && Buffer.byteLength(value) <= MAX_ENV_BYTES, {
+  error: `a text of at most ${MAX_ENV_BYTES} bytes without NUL characters`,
+});
+
+const envName = z
+  .string()
+  .refine((name) => /^[^=\0]{1,256}$/.test(name), { error: "a variable's name, of at most 256 characters" });
+
+const metadataKey = z.string().min(1, { error: "a key that is not empty" });
+
+export function createBodySchema(options: { readonly maxTimeoutSeconds: number }) {
+  return z.strictObject({
+    templateID: z.string().min(1, { error: "a template's name" }),
+    timeout: timeoutSeconds(1, options.maxTimeoutSeconds).optional(),
+    metadata: z.record(metadataKey, z.string()).optional(),
+    envVars: z.record(envName, envValue).optional(),
+    // Every sandbox is secured, whatever is asked for.
+    secure: z.boolean().optional(),
+    allow_internet_access: z.boolean().optional(),
+    autoPause: z.boolean().optional(),
+    autoPauseMemory: z.boolean().optional(),
+    autoResume: z.strictObject({ enabled: z.boolean() }).optional(),
+    network: networkSchema.nullish(),
+    volumeMounts: z.array(z.unknown()).nullish(),
+    mcp: z.record(z.string(), z.unknown()).nullish(),
+    iam: z.strictObject({ tokens: z.record(z.string(), z.unknown()).optional() }).nullish(),
+  });
+}
+
+export type CreateBody = z.output<ReturnType<typeof createBodySchema>>;
+
+function notImplemented(field: string, instead: string): HoldfastError {
+  return new HoldfastError("not_implemented", `${field} is not implemented by this server yet`, {
+    hint: instead,
+    details: { field },
+  });
+}
+
+/** What would change the sandbox and cannot be honoured is refused, never dropped. */
+function refuseWhatIsMissing(body: CreateBody): void {
+  if ((body.volumeMounts ?? []).length > 0) {
+    throw notImplemented("volumeMounts", "Leave it out, and copy files in after the sandbox was made.");
+  }
+  if (body.mcp !== undefined && body.mcp !== null) {
+    throw notImplemented("mcp", "Leave it out, and start the MCP servers as commands in the sandbox.");
+  }
+  if (Object.keys(body.iam?.tokens ?? {}).length > 0) {
+    throw notImplemented("iam", "Leave it out, and pass credentials as envVars.");
+  }
+}
+
+function onTimeoutOf(body: CreateBody): CreateRequest["onTimeout"] {
+  if (body.autoPauseMemory === false && body.autoPause !== true) {
+    throw invalidArgument("autoPauseMemory", false, "autoPause: true beside it, or nothing");
+  }
+  if (body.autoPauseMemory === false && body.autoResume?.enabled === true) {
+    throw invalidArgument(
+      "autoResume.enabled",
+      true,
+      "false with autoPauseMemory: false, because a request cannot wake a sandbox of which only the files are kept",
+    );
+  }
+  if (body.autoPause !== true) return "kill";
+  return body.autoPauseMemory === false ? "stop" : "pause";
+}
+
+export function createRequestFrom(
+  body: CreateBody,
+  options: { readonly template: string; readonly defaultTimeoutSeconds: number },
+): CreateRequest {
+  refuseWhatIsMissing(body);
+  return {
+    template: options.template,
+    timeoutMs: (body.timeout ?? options.defaultTimeoutSeconds) * 1000,
+    onTimeout: onTimeoutOf(body),
+    autoResume: body.autoResume?.enabled ?? false,
+    limits: {},
+    env: body.envVars ?? {},
+    metadata: body.metadata ?? {},
+    network: networkFromCreate(body.network ?? undefined, body.allow_internet_access),
+  };
+}

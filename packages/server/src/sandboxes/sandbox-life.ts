@@ -1,0 +1,484 @@
+/**
+ * One sandbox's life as the server sees it: it runs, is paused, runs again, ends once. Changes happen one after the
+ * other; each is written down with its cause in the moment it is true.
+ *
+ *            pause(memory)             pause(files only), or the host restarted
+ *   running ───────────────> paused ──────────────────────> paused, files only
+ *      ^ <──── thaw ──────────┘ └───────── boot ────────────────┘
+ *      └── kill, time is up, death of its own ──> ended
+ */
+import { setMaxListeners } from "node:events";
+import { join } from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
+import type { Engine, Sandbox } from "@holdfast/engine";
+import {
+  describeSandboxCause,
+  formatDuration,
+  HoldfastError,
+  type SandboxCause,
+  type SandboxEnding,
+} from "@holdfast/protocol";
+import type { Logger } from "pino";
+import type { NetworkSettings, NewEvent, SandboxRow, Store } from "../store/store.js";
+import { DeliveredOffsets } from "./delivered-offsets.js";
+import type { EventLog } from "./event-log.js";
+import { ExpiryTimer } from "./expiry-timer.js";
+import { type LastWords, SandboxCommands } from "./live-commands.js";
+import { postmortemOf } from "./postmortem.js";
+import type { LiveSandbox, Opened } from "./types.js";
+
+/** How long a request waits for a sandbox that is being resumed. */
+const PATIENCE_MS = 10_000;
+
+export interface LifeParts {
+  readonly engine: Engine;
+  readonly store: Store;
+  readonly events: EventLog;
+  readonly log: Logger;
+  /** Where delivered offsets are kept. */
+  readonly directory: string;
+}
+
+/** What is going on right now, if anything. */
+type Transition = "pausing" | "resuming" | "ending";
+
+export class SandboxLife {
+  readonly #parts: LifeParts;
+  readonly #delivered: DeliveredOffsets;
+  readonly #expiry = new ExpiryTimer();
+  readonly #onEnded: (life: SandboxLife) => void;
+  #row: SandboxRow;
+  #sandbox: Sandbox | undefined;
+  #commands: SandboxCommands | undefined;
+  #live: { readonly sandbox: LiveSandbox; readonly gone: AbortController } | undefined;
+  #transition: Transition | undefined;
+  #queue: Promise<unknown> = Promise.resolve();
+  #released = false;
+  /** Set for a sandbox that was found frozen: its commands can be asked about once it is thawed. */
+  #commandsUnknown = false;
+
+  constructor(parts: LifeParts, row: SandboxRow, onEnded: (life: SandboxLife) => void) {
+    this.#parts = parts;
+    this.#row = row;
+    this.#onEnded = onEnded;
+    this.#delivered = new DeliveredOffsets(join(parts.directory, row.id));
+  }
+
+  get row(): SandboxRow {
+    return this.#row;
+  }
+
+  /** The engine's, while there is one: running or frozen. */
+  get sandbox(): Sandbox | undefined {
+    return this.#sandbox;
+  }
+
+  /** It runs from now on, for the first time. */
+  async begin(sandbox: Sandbox): Promise<void> {
+    this.#setSandbox(sandbox);
+    await this.#apply(
+      { status: "running" },
+      {
+        kind: "created",
+        message: `Created from ${this.#row.template}, to live for ${formatDuration(this.#row.timeoutMs)}.`,
+        data: { template: this.#row.template, limits: this.#row.limits, timeoutMs: this.#row.timeoutMs },
+      },
+    );
+    this.#goLive();
+  }
+
+  /** Found running or frozen after a restart of the server. */
+  async adopt(sandbox: Sandbox): Promise<void> {
+    this.#setSandbox(sandbox);
+    if (this.#row.status === "paused") {
+      if (this.#row.memoryKept === false) {
+        // Its boot was cut off before anybody was told.
+        await this.#stop("the restart of the server");
+        return;
+      }
+      this.#commandsUnknown = true;
+      if (sandbox.state !== "frozen") await sandbox.freeze();
+      return;
+    }
+    if (sandbox.state === "frozen") await sandbox.thaw();
+    await this.#commands?.adopt();
+    await this.#apply(
+      { status: "running" },
+      { kind: "adopted", message: "Taken over by a restarted server; nothing in it was interrupted.", data: {} },
+    );
+    this.#goLive();
+  }
+
+  /** Only its files were found after a restart of the server. */
+  async adoptFiles(why: string): Promise<void> {
+    if (this.#row.status === "paused" && this.#row.memoryKept === false) return;
+    await this.#apply(
+      { status: "paused", memoryKept: false, expiresAt: null },
+      { kind: "paused", message: `Paused with its files only: ${why}.`, data: { memoryKept: false, why } },
+    );
+  }
+
+  /** It did not survive while no server was running. */
+  async lost(why: string): Promise<void> {
+    await this.#finish(this.#endingWithoutSandbox({ kind: "lost", why }), []);
+  }
+
+  /** As it will be when an end that has begun is over: nobody is told that it runs who could not reach it. */
+  async settledRow(): Promise<SandboxRow> {
+    if (this.#isEnding()) await this.#queue;
+    return this.#row;
+  }
+
+  async open(options: { readonly wake: boolean }): Promise<Opened> {
+    const deadline = Date.now() + PATIENCE_MS;
+    for (;;) {
+      if (this.#isEnding() || this.#row.status === "ended") return this.#missing();
+      if (this.#live !== undefined) return { kind: "running", live: this.#live.sandbox };
+      // From the moment its connections are cut it is paused to everybody who may not wake it.
+      const { autoResume } = this.#row;
+      if (this.#transition !== "resuming" && !(autoResume && options.wake))
+        return { kind: "paused", wakeable: autoResume };
+      if (Date.now() > deadline) return { kind: "busy" };
+      if (this.#transition === undefined) {
+        const failure = await this.resume({}).then(() => undefined, HoldfastError.from);
+        if (failure !== undefined && this.#row.status === "paused") throw failure;
+      } else await Promise.race([this.#queue, sleep(PATIENCE_MS, undefined, { ref: false })]);
+    }
+  }
+
+  kill(by: string): Promise<SandboxEnding> {
+    return this.#end({ kind: "killed", by }, (sandbox) => sandbox.kill(by));
+  }
+
+  setTimeout(timeoutMs: number, options: { readonly extendOnly: boolean }): Promise<SandboxRow> {
+    return this.#exclusive(undefined, async () => {
+      if (this.#row.status === "paused") {
+        throw new HoldfastError("sandbox_paused", `sandbox ${this.#row.id} is paused and has no timeout`, {
+          hint: "Resume it first; that sets a timeout.",
+        });
+      }
+      await this.#setExpiry(timeoutMs, options.extendOnly);
+      return this.#row;
+    });
+  }
+
+  pause(options: { readonly memory: boolean; readonly why: string }): Promise<SandboxRow> {
+    return this.#exclusive("pausing", async () => {
+      if (this.#row.status === "paused") {
+        throw new HoldfastError("sandbox_paused", `sandbox ${this.#row.id} is paused already`);
+      }
+      this.#leaveLive();
+      this.#expiry.clear();
+      try {
+        if (options.memory) await this.#freeze(options.why);
+        else await this.#stop(options.why);
+      } catch (error) {
+        await this.#goOn();
+        throw error;
+      }
+      return this.#row;
+    });
+  }
+
+  resume(options: {
+    readonly timeoutMs?: number | undefined;
+    readonly memory?: boolean | undefined;
+  }): Promise<{ row: SandboxRow; resumed: boolean }> {
+    const asks = this.#row.status === "paused" ? "resuming" : undefined;
+    return this.#exclusive(asks, async () => {
+      const timeoutMs = options.timeoutMs ?? this.#row.timeoutMs;
+      if (this.#row.status === "running") {
+        if (options.timeoutMs !== undefined) await this.#setExpiry(timeoutMs, true);
+        return { row: this.#row, resumed: false };
+      }
+      const boots = await this.#wake(options.memory ?? true);
+      const how = boots === this.#row.boots ? "with its processes" : "from its files";
+      await this.#apply(
+        { status: "running", memoryKept: null, boots, timeoutMs, expiresAt: new Date(Date.now() + timeoutMs) },
+        { kind: "resumed", message: `Resumed ${how}.`, data: { boots, timeoutMs } },
+      );
+      this.#goLive();
+      return { row: this.#row, resumed: true };
+    });
+  }
+
+  resize(limits: { memoryBytes?: number; cpuMillis?: number; pids?: number }): Promise<SandboxRow> {
+    return this.#exclusive(undefined, async () => {
+      if (this.#row.status === "paused" || this.#sandbox === undefined) {
+        throw new HoldfastError("sandbox_paused", `sandbox ${this.#row.id} is paused`, { hint: "Resume it first." });
+      }
+      const before = this.#row.limits;
+      await this.#sandbox.resize(limits);
+      await this.#apply(
+        { limits: { ...before, ...limits } },
+        { kind: "resized", message: "Its limits were changed.", data: { before, after: { ...before, ...limits } } },
+      );
+      return this.#row;
+    });
+  }
+
+  setNetwork(network: NetworkSettings): Promise<SandboxRow> {
+    return this.#exclusive(undefined, async () => {
+      await this.#apply(
+        { network },
+        // Not the settings: they may hold a proxy's password and headers that are secrets.
+        {
+          kind: "network_changed",
+          message: "Its network settings were changed.",
+          data: {
+            allowInternetAccess: network.allowInternetAccess,
+            allowPublicTraffic: network.allowPublicTraffic,
+            settings: Object.keys(network.settings ?? {}),
+          },
+        },
+      );
+      return this.#row;
+    });
+  }
+
+  /** Lets go, after what is going on: the sandbox runs on for the next server. */
+  async release(): Promise<void> {
+    await this.#queue;
+    this.#released = true;
+    this.#commands?.release();
+    this.#expiry.clear();
+    this.#delivered.close();
+  }
+
+  #setSandbox(sandbox: Sandbox): void {
+    const { store, events, log } = this.#parts;
+    this.#sandbox = sandbox;
+    this.#commands = new SandboxCommands({
+      sandbox,
+      keyId: this.#row.keyId,
+      store,
+      events,
+      delivered: this.#delivered,
+      log,
+    });
+    void sandbox.ended.then((ending) => this.#onSandboxEnded(sandbox, ending));
+  }
+
+  /** Requests reach it from now on, and its time runs. */
+  #goLive(): void {
+    const { sandbox, commands } = this.#alive();
+    const gone = new AbortController();
+    // Every stream of the sandbox listens, and there may be thousands.
+    setMaxListeners(0, gone.signal);
+    const row = () => this.#row;
+    this.#live = {
+      gone,
+      sandbox: {
+        id: this.#row.id,
+        get row() {
+          return row();
+        },
+        sandbox,
+        commands,
+        gone: gone.signal,
+      },
+    };
+    this.#armTimer();
+  }
+
+  /** No request reaches it from now on; those that are under way are cut off. */
+  #leaveLive(): void {
+    const live = this.#live;
+    this.#live = undefined;
+    live?.gone.abort();
+  }
+
+  #missing(): Opened {
+    return { kind: "missing", ending: this.#row.ending ?? undefined, endedAt: this.#row.endedAt ?? undefined };
+  }
+
+  #isEnding(): boolean {
+    return this.#transition === "ending";
+  }
+
+  #alive(): { sandbox: Sandbox; commands: SandboxCommands } {
+    if (this.#sandbox === undefined || this.#commands === undefined) throw this.#endedError();
+    return { sandbox: this.#sandbox, commands: this.#commands };
+  }
+
+  async #freeze(why: string): Promise<void> {
+    const { sandbox } = this.#alive();
+    await sandbox.freeze();
+    const releasedBytes = await sandbox.reclaim();
+    const heldBytes = (await sandbox.stats()).memoryBytes;
+    await this.#apply(
+      { status: "paused", memoryKept: true, expiresAt: null },
+      {
+        kind: "paused",
+        message: `Paused with its processes (${why}).`,
+        data: { memoryKept: true, why, releasedBytes, heldBytes },
+      },
+    );
+  }
+
+  async #stop(why: string): Promise<void> {
+    const { sandbox, commands } = this.#alive();
+    // Its end is our doing: nobody need be told.
+    this.#sandbox = undefined;
+    try {
+      await sandbox.stop(`a pause (${why})`);
+    } catch (error) {
+      this.#sandbox = sandbox;
+      throw error;
+    }
+    await commands.settled();
+    await this.#apply(
+      { status: "paused", memoryKept: false, expiresAt: null },
+      { kind: "paused", message: `Paused with its files only (${why}).`, data: { memoryKept: false, why } },
+    );
+  }
+
+  /** A pause that failed leaves it running, if it does. */
+  async #goOn(): Promise<void> {
+    if (this.#sandbox?.state === "frozen") await this.#sandbox.thaw();
+    if (this.#sandbox?.state === "running") this.#goLive();
+  }
+
+  /** Makes it run; resolves to the number of its boots. */
+  async #wake(withMemory: boolean): Promise<number> {
+    if (this.#sandbox !== undefined && withMemory) {
+      await this.#sandbox.thaw();
+      if (this.#commandsUnknown) await this.#commands?.adopt();
+      this.#commandsUnknown = false;
+      return this.#row.boots;
+    }
+    if (this.#sandbox !== undefined) await this.#stop("a resume without its memory");
+    this.#setSandbox(await this.#parts.engine.boot(this.#row.id));
+    return this.#row.boots + 1;
+  }
+
+  async #setExpiry(timeoutMs: number, extendOnly: boolean): Promise<void> {
+    const expiresAt = new Date(Date.now() + timeoutMs);
+    if (extendOnly && this.#row.expiresAt !== null && expiresAt <= this.#row.expiresAt) return;
+    await this.#apply(
+      { expiresAt, timeoutMs },
+      {
+        kind: "timeout_changed",
+        message: `Its time is up ${formatDuration(timeoutMs)} from now.`,
+        data: { timeoutMs, expiresAt: expiresAt.toISOString() },
+      },
+    );
+    this.#armTimer();
+  }
+
+  #armTimer(): void {
+    const { expiresAt } = this.#row;
+    if (expiresAt !== null) this.#expiry.set(expiresAt, () => this.#onTimeUp(expiresAt));
+  }
+
+  #onTimeUp(expiresAt: Date): void {
+    // The end may have been moved since the timer was set.
+    if (this.#row.expiresAt?.getTime() !== expiresAt.getTime() || this.#live === undefined) return;
+    const { onTimeout, timeoutMs } = this.#row;
+    const done =
+      onTimeout === "kill"
+        ? this.#end({ kind: "timed_out", limitMs: timeoutMs }, (sandbox) => sandbox.expire(timeoutMs))
+        : this.pause({ memory: onTimeout === "pause", why: "its time was up" });
+    done.catch((error) => {
+      const { message } = HoldfastError.from(error);
+      this.#parts.log.error({ sandbox: this.#row.id, error: message }, "a sandbox whose time is up could not be ended");
+    });
+  }
+
+  #end(cause: SandboxCause, how: (sandbox: Sandbox) => Promise<SandboxEnding>): Promise<SandboxEnding> {
+    if (this.#row.status === "ended" || this.#transition === "ending") return Promise.reject(this.#endedError());
+    // From here on it is not found by any request, whatever is still going on with it.
+    this.#transition = "ending";
+    this.#expiry.clear();
+    return this.#chain(async () => {
+      if (this.#row.status === "ended") throw this.#endedError();
+      const sandbox = this.#sandbox;
+      this.#sandbox = undefined;
+      if (sandbox === undefined) {
+        this.#leaveLive();
+        await this.#parts.engine.discard(this.#row.id);
+        const ending = this.#endingWithoutSandbox(cause);
+        await this.#finish(ending, []);
+        return ending;
+      }
+      const words = (await this.#commands?.lastWords({ askGuest: sandbox.state === "running" })) ?? [];
+      this.#leaveLive();
+      const ending = await how(sandbox);
+      await this.#finish(ending, words, sandbox);
+      return ending;
+    });
+  }
+
+  /** It ended without our doing. */
+  #onSandboxEnded(sandbox: Sandbox, ending: SandboxEnding): void {
+    if (this.#sandbox !== sandbox || this.#released) return;
+    this.#sandbox = undefined;
+    this.#transition = "ending";
+    this.#expiry.clear();
+    this.#leaveLive();
+    this.#chain(async () => {
+      const words = (await this.#commands?.lastWords({ askGuest: false })) ?? [];
+      await this.#finish(ending, words, sandbox);
+    }).catch((error) => {
+      const { message } = HoldfastError.from(error);
+      this.#parts.log.error({ sandbox: this.#row.id, error: message }, "the end of a sandbox was not recorded");
+    });
+  }
+
+  async #finish(ending: SandboxEnding, words: readonly LastWords[], sandbox?: Sandbox): Promise<void> {
+    const { store } = this.#parts;
+    await this.#commands?.settled();
+    await store.postmortems.put(this.#row.id, postmortemOf(ending, words, sandbox));
+    await this.#apply(
+      { status: "ended", endedAt: new Date(), ending, expiresAt: null, memoryKept: null },
+      { kind: "ended", message: ending.message, data: { cause: ending.cause, usage: ending.usage } },
+    );
+    this.#delivered.remove();
+    this.#onEnded(this);
+  }
+
+  #endingWithoutSandbox(cause: SandboxCause): SandboxEnding {
+    return {
+      sandboxId: this.#row.id,
+      cause,
+      usage: {
+        memoryPeakBytes: null,
+        cpuMs: 0,
+        wallMs: Date.now() - this.#row.createdAt.getTime(),
+        pidsPeak: null,
+      },
+      message: describeSandboxCause(cause),
+    };
+  }
+
+  async #apply(change: Partial<Omit<SandboxRow, "id" | "keyId">>, event: NewEvent): Promise<void> {
+    await this.#parts.events.apply(this.#row.id, change, event);
+    this.#row = { ...this.#row, ...change };
+  }
+
+  /** One change after the other. `transition` says what others find meanwhile. */
+  #exclusive<T>(transition: Transition | undefined, work: () => Promise<T>): Promise<T> {
+    return this.#chain(async () => {
+      if (this.#row.status === "ended" || this.#transition === "ending") throw this.#endedError();
+      this.#transition = transition;
+      try {
+        return await work();
+      } finally {
+        if (this.#transition === transition) this.#transition = undefined;
+      }
+    });
+  }
+
+  #chain<T>(work: () => Promise<T>): Promise<T> {
+    const result = this.#queue.then(work);
+    this.#queue = result.catch(() => {});
+    return result;
+  }
+
+  #endedError(): HoldfastError {
+    const { id, ending } = this.#row;
+    return new HoldfastError("sandbox_ended", `sandbox ${id} has ended. ${ending?.message ?? ""}`.trim(), {
+      details: { cause: ending?.cause },
+    });
+  }
+}

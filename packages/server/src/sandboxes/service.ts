@@ -1,0 +1,447 @@
+/** All sandboxes of this server. What one of them goes through is in sandbox-life.ts; here they are found and counted. */
+import { createHash } from "node:crypto";
+import { mkdirSync } from "node:fs";
+import { join } from "node:path";
+import type { Engine, Sandbox } from "@holdfast/engine";
+import {
+  createSandboxId,
+  HoldfastError,
+  type HostInfo,
+  type Postmortem,
+  parseSandboxId,
+  resolveSandboxLimits,
+  type SandboxEnding,
+  type SandboxId,
+} from "@holdfast/protocol";
+import type { Logger } from "pino";
+import type { ServerConfig } from "../config/schema.js";
+import type {
+  CommandRow,
+  EventRow,
+  NetworkSettings,
+  SampleRow,
+  SandboxQuery,
+  SandboxRow,
+  Store,
+} from "../store/store.js";
+import { EventLog } from "./event-log.js";
+import { hostInfo } from "./host-info.js";
+import { KeyBudget } from "./key-budget.js";
+import { type Recovery, recover } from "./recovery.js";
+import { type Look, Sampler } from "./sampler.js";
+import { type LifeParts, SandboxLife } from "./sandbox-life.js";
+import { Templates } from "./templates.js";
+import { SandboxTokens } from "./tokens.js";
+import type { Caller, CreateRequest, LiveSandbox, Opened, Sandboxes } from "./types.js";
+
+/** Whose sandboxes those are that the operator makes without a key. */
+const OPERATOR_KEY_ID = "operator";
+const HOUR_MS = 3_600_000;
+const CLEAN_EVERY_MS = 60_000;
+const CLEAN_BATCH = 100;
+const MAX_SAMPLES = 10_000;
+
+export interface ServiceParts {
+  readonly config: ServerConfig;
+  readonly engine: Engine;
+  readonly store: Store;
+  readonly log: Logger;
+  readonly version: string;
+}
+
+const keyIdOf = (caller: Caller): string => (caller.kind === "operator" ? OPERATOR_KEY_ID : caller.keyId);
+/** The operator sees everybody's. */
+const filterOf = (caller: Caller): { keyId?: string } => (caller.kind === "operator" ? {} : { keyId: caller.keyId });
+
+function notFound(id: string): HoldfastError {
+  return new HoldfastError("sandbox_not_found", `Sandbox "${id}" doesn't exist or you don't have access to it`);
+}
+
+export class SandboxService implements Sandboxes {
+  readonly templates: Templates;
+  readonly #parts: ServiceParts;
+  readonly #events: EventLog;
+  readonly #tokens: SandboxTokens;
+  readonly #budget = new KeyBudget();
+  readonly #sampler: Sampler;
+  readonly #lifeParts: LifeParts;
+  /** Running and paused ones. The ended are in the store only. */
+  readonly #lives = new Map<SandboxId, SandboxLife>();
+  readonly #creating = new Map<SandboxId, Promise<SandboxRow>>();
+  #cleaner: NodeJS.Timeout | undefined;
+
+  private constructor(parts: ServiceParts, tokens: SandboxTokens, directory: string) {
+    this.#parts = parts;
+    this.#tokens = tokens;
+    this.templates = new Templates(parts.config);
+    this.#events = new EventLog(parts.store);
+    this.#lifeParts = { engine: parts.engine, store: parts.store, events: this.#events, log: parts.log, directory };
+    this.#sampler = new Sampler({
+      store: parts.store,
+      log: parts.log,
+      sandboxes: () => this.#engineSandboxes(),
+      everySeconds: parts.config.sampleSeconds,
+      keepHours: parts.config.sampleRetentionHours,
+    });
+  }
+
+  /** Takes over what an earlier server left, then is ready. */
+  static async open(
+    parts: ServiceParts,
+    options: { readonly directory: string },
+  ): Promise<{ service: SandboxService; recovery: Recovery }> {
+    const directory = join(options.directory, "delivered");
+    mkdirSync(directory, { recursive: true, mode: 0o700 });
+    const service = new SandboxService(parts, await SandboxTokens.open(parts.store), directory);
+    const recovery = await recover(parts, (row) => service.#keep(row, { counted: false }));
+    service.#sampler.start();
+    service.#cleaner = setInterval(() => void service.#clean(), CLEAN_EVERY_MS);
+    service.#cleaner.unref();
+    return { service, recovery };
+  }
+
+  /** Lets go of everything; sandboxes run on for the next server. */
+  async close(): Promise<void> {
+    clearInterval(this.#cleaner);
+    await this.#sampler.stop();
+    await Promise.allSettled(this.#creating.values());
+    await Promise.all([...this.#lives.values()].map((life) => life.release()));
+  }
+
+  async create(
+    caller: Caller,
+    request: CreateRequest,
+    options: { idempotencyToken?: string | undefined } = {},
+  ): Promise<SandboxRow> {
+    const template = this.templates.get(request.template);
+    const limits = resolveSandboxLimits({ ...template.limits, ...request.limits });
+    const keyId = keyIdOf(caller);
+    const id = createSandboxId();
+    if (options.idempotencyToken !== undefined) {
+      const earlier = await this.#earlierCreate(keyId, options.idempotencyToken, request, id);
+      if (earlier !== undefined) return earlier;
+    }
+    const row: SandboxRow = {
+      id,
+      keyId,
+      template: template.name,
+      status: "creating",
+      createdAt: new Date(),
+      expiresAt: new Date(Date.now() + request.timeoutMs),
+      timeoutMs: request.timeoutMs,
+      onTimeout: request.onTimeout,
+      autoResume: request.autoResume,
+      limits,
+      env: request.env,
+      metadata: request.metadata,
+      network: request.network,
+      memoryKept: null,
+      boots: 1,
+      endedAt: null,
+      ending: null,
+    };
+    const creation = this.#make(caller, row, template.image).finally(() => this.#creating.delete(id));
+    this.#creating.set(id, creation);
+    return creation;
+  }
+
+  async find(caller: Caller, id: string): Promise<SandboxRow> {
+    const row = await this.#find(id);
+    if (row === undefined || (caller.kind === "key" && row.keyId !== caller.keyId)) throw notFound(id);
+    return row;
+  }
+
+  async findAlive(caller: Caller, id: string): Promise<SandboxRow> {
+    const row = await this.find(caller, id);
+    if (row.status !== "ended") return row;
+    throw new HoldfastError("sandbox_ended", `sandbox ${row.id} has ended. ${row.ending?.message ?? ""}`.trim(), {
+      details: { cause: row.ending?.cause, endedAt: row.endedAt?.toISOString() },
+    });
+  }
+
+  list(caller: Caller, query: Omit<SandboxQuery, "keyId">): Promise<SandboxRow[]> {
+    return this.#parts.store.sandboxes.list({ ...query, ...filterOf(caller) });
+  }
+
+  async countRunning(caller: Caller): Promise<number> {
+    const lives = [...this.#lives.values()].map((life) => life.row);
+    return lives.filter((row) => row.status === "running" && (caller.kind === "operator" || row.keyId === caller.keyId))
+      .length;
+  }
+
+  async kill(caller: Caller, id: string, by: string): Promise<SandboxEnding> {
+    return (await this.#life(caller, id)).kill(by);
+  }
+
+  async setTimeout(
+    caller: Caller,
+    id: string,
+    timeoutMs: number,
+    options: { extendOnly?: boolean } = {},
+  ): Promise<SandboxRow> {
+    return (await this.#life(caller, id)).setTimeout(timeoutMs, { extendOnly: options.extendOnly ?? false });
+  }
+
+  async pause(caller: Caller, id: string, options: { memory: boolean }): Promise<SandboxRow> {
+    return (await this.#life(caller, id)).pause({ memory: options.memory, why: "as asked" });
+  }
+
+  async resume(
+    caller: Caller,
+    id: string,
+    options: { timeoutMs?: number | undefined; memory?: boolean | undefined },
+  ): Promise<{ row: SandboxRow; resumed: boolean }> {
+    return (await this.#life(caller, id)).resume(options);
+  }
+
+  async resize(
+    caller: Caller,
+    id: string,
+    limits: { memoryBytes?: number; cpuMillis?: number; pids?: number },
+  ): Promise<SandboxRow> {
+    const life = await this.#life(caller, id);
+    const { keyId } = life.row;
+    const grows = (limits.memoryBytes ?? life.row.limits.memoryBytes) - life.row.limits.memoryBytes;
+    this.#budget.change(caller, keyId, grows);
+    try {
+      return await life.resize(limits);
+    } catch (error) {
+      this.#budget.change({ kind: "operator" }, keyId, -grows);
+      throw error;
+    }
+  }
+
+  async setNetwork(caller: Caller, id: string, network: NetworkSettings): Promise<SandboxRow> {
+    return (await this.#life(caller, id)).setNetwork(network);
+  }
+
+  async samples(
+    caller: Caller,
+    id: string,
+    range: { from?: Date | undefined; to?: Date | undefined },
+  ): Promise<SampleRow[]> {
+    const row = await this.findAlive(caller, id);
+    const rows = await this.#parts.store.samples.list(row.id, { ...range, limit: MAX_SAMPLES });
+    const sandbox = this.#lives.get(row.id)?.sandbox;
+    const asksForNow = range.to === undefined || range.to.getTime() >= Date.now() - 1000;
+    // A young sandbox has not been looked at yet, and an empty answer helps nobody.
+    if (rows.length === 0 && asksForNow && sandbox?.state === "running") return [await this.#sampler.look(sandbox)];
+    return rows;
+  }
+
+  async latestSamples(caller: Caller, ids: readonly string[]): Promise<SampleRow[]> {
+    const rows = await Promise.all(ids.map((id) => this.find(caller, id).catch(() => undefined)));
+    return this.#parts.store.samples.latest(rows.flatMap((row) => (row === undefined ? [] : [row.id])));
+  }
+
+  async look(caller: Caller, id: string): Promise<Look> {
+    const { sandbox } = await this.#life(caller, id);
+    if (sandbox === undefined) {
+      throw new HoldfastError("sandbox_paused", `sandbox ${id} is paused, and only its files are kept`, {
+        hint: "Resume it first.",
+      });
+    }
+    return this.#sampler.look(sandbox);
+  }
+
+  async events(
+    caller: Caller,
+    query: {
+      sandboxId?: string | undefined;
+      after?: number | undefined;
+      newestFirst?: boolean | undefined;
+      limit: number;
+    },
+  ): Promise<EventRow[]> {
+    const sandboxId = await this.#eventsOf(caller, query.sandboxId);
+    return this.#parts.store.events.list({ ...query, sandboxId, ...filterOf(caller) });
+  }
+
+  async *followEvents(
+    caller: Caller,
+    query: { sandboxId?: string | undefined; after: number | undefined },
+    signal: AbortSignal,
+  ): AsyncGenerator<EventRow> {
+    const sandboxId = await this.#eventsOf(caller, query.sandboxId);
+    const after = query.after ?? (await this.#parts.store.events.lastSeq());
+    yield* this.#events.follow({ sandboxId, after, ...filterOf(caller) }, signal);
+  }
+
+  async postmortem(caller: Caller, id: string): Promise<Omit<Postmortem, "sandbox" | "events">> {
+    const row = await this.find(caller, id);
+    const postmortem = row.status === "ended" ? await this.#parts.store.postmortems.find(row.id) : undefined;
+    if (postmortem !== undefined) return postmortem;
+    throw new HoldfastError("invalid_argument", `sandbox ${id} has not ended: there is no post-mortem of it`, {
+      details: { field: "id" },
+    });
+  }
+
+  async commands(caller: Caller, id: string): Promise<CommandRow[]> {
+    return this.#parts.store.commands.list((await this.find(caller, id)).id);
+  }
+
+  async command(caller: Caller, id: string, commandId: number): Promise<CommandRow> {
+    const row = await this.#parts.store.commands.find((await this.find(caller, id)).id, commandId);
+    if (row === undefined)
+      throw new HoldfastError("command_not_found", `no command with id ${commandId} in sandbox ${id}`);
+    return row;
+  }
+
+  async openFor(caller: Caller, id: string): Promise<LiveSandbox> {
+    const life = await this.#life(caller, id);
+    const opened = await life.open({ wake: true });
+    switch (opened.kind) {
+      case "running":
+        return opened.live;
+      case "paused":
+        throw new HoldfastError("sandbox_paused", `sandbox ${id} is paused`, { hint: "Resume it first." });
+      case "busy":
+        throw new HoldfastError("sandbox_busy", `sandbox ${id} is being paused or resumed right now`, {
+          hint: "Try again in a moment.",
+        });
+      case "missing":
+        throw new HoldfastError("sandbox_ended", `sandbox ${id} has ended. ${opened.ending?.message ?? ""}`.trim());
+    }
+  }
+
+  async open(id: string, options: { wake?: boolean } = {}): Promise<Opened> {
+    const life = this.#lives.get(id as SandboxId);
+    if (life !== undefined) return life.open({ wake: options.wake ?? true });
+    const row = await this.#find(id);
+    return { kind: "missing", ending: row?.ending ?? undefined, endedAt: row?.endedAt ?? undefined };
+  }
+
+  host(): Promise<HostInfo> {
+    const lives = [...this.#lives.values()];
+    return hostInfo(this.#parts, lives);
+  }
+
+  envdToken(id: SandboxId): string {
+    return this.#tokens.envd(id);
+  }
+
+  trafficToken(id: SandboxId): string {
+    return this.#tokens.traffic(id);
+  }
+
+  /** The sandbox that the token gave before; undefined if this is the first time. */
+  async #earlierCreate(
+    keyId: string,
+    token: string,
+    request: CreateRequest,
+    id: SandboxId,
+  ): Promise<SandboxRow | undefined> {
+    const { idempotency, sandboxes } = this.#parts.store;
+    const requestHash = createHash("sha256").update(JSON.stringify(request)).digest("hex");
+    for (;;) {
+      const claim = await idempotency.claim({ keyId, token, requestHash, sandboxId: id, createdAt: new Date() });
+      if (claim.sandboxId === id) return undefined;
+      if (claim.requestHash !== requestHash) {
+        throw new HoldfastError(
+          "idempotency_conflict",
+          "the Idempotency-Key was used before, for a different request",
+          {
+            hint: "Use a new key for a new request.",
+            details: { field: "Idempotency-Key" },
+          },
+        );
+      }
+      const pending = this.#creating.get(claim.sandboxId);
+      if (pending !== undefined) return pending;
+      const row = await this.#find(claim.sandboxId);
+      if (row !== undefined && row.status !== "creating") return row;
+      // It came to nothing: the process was killed in the middle. Another may be making it right now.
+      if (!this.#creating.has(claim.sandboxId)) {
+        await idempotency.releaseFor(claim.sandboxId);
+        await sandboxes.remove(claim.sandboxId);
+      }
+    }
+  }
+
+  async #make(caller: Caller, row: SandboxRow, image: Parameters<Engine["create"]>[0]["image"]): Promise<SandboxRow> {
+    const { engine, store } = this.#parts;
+    let sandbox: Sandbox | undefined;
+    try {
+      this.#budget.take(caller, row.keyId, row.limits.memoryBytes);
+    } catch (error) {
+      await store.idempotency.releaseFor(row.id);
+      throw error;
+    }
+    try {
+      const inserted = store.sandboxes.insert(row);
+      const created = engine.create({
+        id: row.id,
+        image: image ?? { kind: "host" },
+        limits: row.limits,
+        env: row.env,
+        hostname: "sandbox",
+        defaultUser: "user",
+        whenOwnerDies: "keep",
+        labels: { key: row.keyId },
+      });
+      // Both are waited for, whichever fails: nothing may go on behind our back.
+      await Promise.allSettled([inserted, created]);
+      sandbox = await created;
+      await inserted;
+      const life = this.#keep(row, { counted: true });
+      await life.begin(sandbox);
+      return life.row;
+    } catch (error) {
+      this.#lives.delete(row.id);
+      this.#budget.free(row.keyId, row.limits.memoryBytes);
+      await sandbox?.kill("its creation, which failed");
+      await store.idempotency.releaseFor(row.id);
+      await store.sandboxes.remove(row.id);
+      throw error;
+    }
+  }
+
+  #keep(row: SandboxRow, options: { readonly counted: boolean }): SandboxLife {
+    if (!options.counted) this.#budget.add(row.keyId, row.limits.memoryBytes);
+    const life = new SandboxLife(this.#lifeParts, row, (ended) => {
+      this.#lives.delete(row.id);
+      this.#sampler.forget(row.id);
+      this.#budget.free(row.keyId, ended.row.limits.memoryBytes);
+    });
+    this.#lives.set(row.id, life);
+    return life;
+  }
+
+  async #find(id: string): Promise<SandboxRow | undefined> {
+    let parsed: SandboxId;
+    try {
+      parsed = parseSandboxId(id);
+    } catch {
+      // What cannot be an id is nobody's.
+      return undefined;
+    }
+    return (await this.#lives.get(parsed)?.settledRow()) ?? this.#parts.store.sandboxes.find(parsed);
+  }
+
+  async #life(caller: Caller, id: string): Promise<SandboxLife> {
+    const row = await this.findAlive(caller, id);
+    const life = this.#lives.get(row.id);
+    if (life === undefined) throw notFound(id);
+    return life;
+  }
+
+  async #eventsOf(caller: Caller, id: string | undefined): Promise<SandboxId | undefined> {
+    return id === undefined ? undefined : (await this.find(caller, id)).id;
+  }
+
+  *#engineSandboxes(): Iterable<Sandbox> {
+    for (const life of this.#lives.values()) if (life.sandbox !== undefined) yield life.sandbox;
+  }
+
+  /** Forgets what ended long ago. */
+  async #clean(): Promise<void> {
+    const { store, config, log } = this.#parts;
+    try {
+      const before = new Date(Date.now() - config.endedRetentionHours * HOUR_MS);
+      for (const id of await store.sandboxes.endedBefore(before, CLEAN_BATCH)) await store.sandboxes.remove(id);
+      await store.idempotency.removeBefore(before);
+    } catch (error) {
+      log.warn({ error: HoldfastError.from(error).message }, "old sandboxes could not be forgotten");
+    }
+  }
+}
