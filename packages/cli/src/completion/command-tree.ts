@@ -1,5 +1,5 @@
 /** What a completion script needs to know of the command line, read from commander's own tree. */
-import type { Command, Option } from "commander";
+import type { Argument, Command, Option } from "commander";
 
 export interface OptionFacts {
   /** "-m", "--memory": as typed. */
@@ -12,15 +12,28 @@ export interface OptionFacts {
   readonly files: "files" | "directories" | "none";
 }
 
+export interface ArgumentFacts {
+  readonly offers: "choices" | "sandboxes" | "files" | "program" | "nothing";
+  readonly choices: readonly string[];
+  readonly repeated: boolean;
+}
+
 export interface CommandFacts {
   readonly name: string;
   readonly summary: string;
   readonly options: readonly OptionFacts[];
-  /** Known values of its first argument. */
-  readonly argumentChoices: readonly string[];
-  /** True if what follows is a program of the host and that program's own arguments. */
-  readonly runsProgram: boolean;
+  /** By position. What follows a program is that program's own business. */
+  readonly arguments: readonly ArgumentFacts[];
+  readonly commands: readonly CommandFacts[];
 }
+
+export interface CommandTree {
+  readonly commands: readonly CommandFacts[];
+  readonly options: readonly OptionFacts[];
+}
+
+/** Prints the ids to offer for a sandbox, one a line. */
+export const LIST_SANDBOXES = "holdfast ps --quiet 2>/dev/null";
 
 const KNOWN_VALUES: Readonly<Record<string, readonly string[]>> = {
   "<kind>": ["btrfs", "dir"],
@@ -38,25 +51,46 @@ function optionFacts(option: Option): OptionFacts {
   };
 }
 
+function argumentFacts(argument: Argument): ArgumentFacts {
+  const choices = argument.argChoices ?? [];
+  const name = argument.name();
+  const offers =
+    choices.length > 0
+      ? "choices"
+      : name === "sandbox" || name === "sandboxes"
+        ? "sandboxes"
+        : name === "src" || name === "dst"
+          ? "files"
+          : name === "command"
+            ? "program"
+            : "nothing";
+  return { offers, choices, repeated: argument.variadic };
+}
+
 /** Shells show descriptions on one line, and not all of them cope with quotes. */
 function firstSentence(text: string): string {
   return (text.replace(/ \(default: .*\)$/, "").split(/[.;:]\s/)[0] ?? "").replace(/['"`\\[\]]/g, "");
 }
 
-export function readCommandTree(program: Command): {
-  readonly commands: readonly CommandFacts[];
-  readonly options: readonly OptionFacts[];
-} {
+function commandFacts(command: Command, program: Command): CommandFacts {
   const help = program.createHelp();
-  const commands = help.visibleCommands(program).map((command) => ({
+  const names = program.commands.map((other) => other.name());
+  return {
     name: command.name(),
     summary: firstSentence(command.summary() || command.description()),
     options: help.visibleOptions(command).map(optionFacts),
-    argumentChoices:
+    arguments:
       command.name() === "help"
-        ? program.commands.map((other) => other.name())
-        : (command.registeredArguments[0]?.argChoices ?? []),
-    runsProgram: command.registeredArguments.some((argument) => argument.variadic),
-  }));
-  return { commands, options: help.visibleOptions(program).map(optionFacts) };
+        ? [{ offers: "choices", choices: names, repeated: false }]
+        : command.registeredArguments.map(argumentFacts),
+    commands: command.commands.map((inner) => commandFacts(inner, program)),
+  };
+}
+
+export function readCommandTree(program: Command): CommandTree {
+  const help = program.createHelp();
+  return {
+    commands: help.visibleCommands(program).map((command) => commandFacts(command, program)),
+    options: help.visibleOptions(program).map(optionFacts),
+  };
 }

@@ -1,5 +1,6 @@
 import { describe, expect, test } from "vitest";
-import { type PlanSurroundings, parseEnvironment, parseMount, planRun, type RunFlags } from "./plan.js";
+import { parseEnvironment } from "../parse-flags.js";
+import { type PlanSurroundings, parseMount, planRun, type RunFlags } from "./plan.js";
 
 const flags: RunFlags = {};
 const here: PlanSurroundings = { env: { TERM: "vt100", HOME: "/h" }, stdinIsTerminal: false, size: undefined };

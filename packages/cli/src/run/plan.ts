@@ -4,6 +4,7 @@ import { dirname, resolve } from "node:path";
 import type { CommandSpec, ImageSource, MountSpec, PoolKind, SandboxSpec } from "@holdfast/engine";
 import { HoldfastError, invalidArgument, parseDuration, parseSize, resolveSandboxLimits } from "@holdfast/protocol";
 import { type EngineFlags, parseEngineFlags } from "../engine-options.js";
+import { type Environment, parseCount, parseCpus, parseEnvironment } from "../parse-flags.js";
 import { nameFlag } from "./name-flag.js";
 
 /** As commander hands them over. */
@@ -35,18 +36,6 @@ export interface RunPlan {
   readonly tty: boolean;
 }
 
-type Environment = Readonly<Record<string, string | undefined>>;
-
-function parseCpus(text: string): number {
-  if (!/^\d+(\.\d+)?$/.test(text)) throw invalidArgument("--cpus", text, 'a number of CPUs such as "1.5" or "0.25"');
-  return Math.round(Number(text) * 1000);
-}
-
-function parseCount(flag: string, text: string): number {
-  if (!/^\d+$/.test(text)) throw invalidArgument(flag, text, "a whole number");
-  return Number(text);
-}
-
 function parseImage(text: string): ImageSource {
   return text === "host" ? { kind: "host" } : { kind: "rootfs", path: resolve(text) };
 }
@@ -64,20 +53,6 @@ export function parseMount(text: string): MountSpec {
     throw invalidArgument("--mount", text, `a source that exists (there is no ${mount.source})`);
   }
   return mount;
-}
-
-/** K=V, or K alone for the caller's value. Nothing else of the caller's environment goes in. */
-export function parseEnvironment(entries: readonly string[], ours: Environment): Record<string, string> {
-  const env: Record<string, string> = {};
-  for (const entry of entries) {
-    const equals = entry.indexOf("=");
-    const name = equals === -1 ? entry : entry.slice(0, equals);
-    if (name === "") throw invalidArgument("--env", entry, "NAME=VALUE, or NAME to take the value it has here");
-    const value = equals === -1 ? ours[name] : entry.slice(equals + 1);
-    if (value === undefined) throw invalidArgument("--env", entry, `${name}=VALUE, because ${name} is not set here`);
-    env[name] = value;
-  }
-  return env;
 }
 
 function parseLimits(flags: RunFlags): SandboxSpec["limits"] {

@@ -3,6 +3,7 @@ import { BubblewrapEngine, DEFAULT_STATE_DIRECTORY, type SandboxStats } from "@h
 import { formatBytes, formatDuration } from "@holdfast/protocol";
 import { type EngineFlags, parseEngineFlags } from "../engine-options.js";
 import { coloursFor } from "../text/colours.js";
+import { howToCallUs } from "../text/how-to-call-us.js";
 import { formatTable } from "../text/table.js";
 import { describeChange, readHostState } from "./host-state.js";
 import { describeLeftovers } from "./leftovers.js";
@@ -94,13 +95,6 @@ Now try:
   ${holdfast} doctor                                     what enforces all this on your host
 `);
   return 0;
-}
-
-/** As the reader of these lines has to: from a checkout, and perhaps with sudo. */
-function howToCallUs(): string {
-  const { SUDO_USER, npm_lifecycle_event } = process.env;
-  const fromCheckout = npm_lifecycle_event === "start" ? "npx " : "";
-  return `${(SUDO_USER ?? "") === "" ? "" : "sudo "}${fromCheckout}holdfast`;
 }
 
 /** Ctrl-C takes the sandboxes along. A second one does not wait. */

@@ -1,0 +1,112 @@
+import { type Command, Option } from "commander";
+import type { ServeFlags } from "../serve/serve-flags.js";
+import { describe, poolOption, stateDirOption } from "./common-options.js";
+
+/**
+ * One option for each setting of the server, written down here so that no other command waits for the server to load. A
+ * test compares them with the settings there are.
+ */
+function networkOptions(): Option[] {
+  return [
+    describe("--host <address>", "the address to listen on", "127.0.0.1"),
+    describe("--port <number>", "the port to listen on; 0 takes any that is free", "3000"),
+    describe(
+      "--domain <name|none>",
+      "under it every sandbox has its name, <port>-<id>.<domain>; its DNS must lead here",
+      "none",
+    ),
+    new Option(
+      "--tls [mode]",
+      "HTTPS. self: with a certificate from a small CA of our own. files: with yours. Without a mode: files if a certificate is given, else self (default: off)",
+    ).choices(["off", "self", "files"]),
+    describe("--tls-certificate <file>", "the certificate and its chain, for <domain> and *.<domain>, PEM", "none"),
+    describe("--tls-key <file>", "the certificate's private key, PEM", "none"),
+    new Option(
+      "--allow-plain-http",
+      "listen on addresses other than this machine's own without TLS: keys and data cross the network readable",
+    ),
+  ];
+}
+
+function sandboxOptions(): Option[] {
+  return [
+    describe("--sandbox-memory-mb <number>", "memory of a sandbox that asks for none, in MiB", "512"),
+    describe("--sandbox-cpus <number>", "CPUs of a sandbox that asks for none", "2, or what there is"),
+    describe("--sandbox-pids <number>", "processes of a sandbox that asks for none", "512"),
+    describe("--sandbox-disk-mb <number>", "disk of a sandbox that asks for none, in MiB", "4096"),
+    describe("--sandbox-output-kb <number>", "how much of each command's output stays readable, in KiB", "1024"),
+    describe("--max-timeout-seconds <number>", "the longest time to live that can be given at once", "86400"),
+    describe(
+      "--templates <json>",
+      'what sandboxes can be made from: {"python":{"rootfs":"/srv/python"}}',
+      "base alone",
+    ),
+  ];
+}
+
+function keyOptions(): Option[] {
+  return [
+    describe("--key-sandboxes <number|none>", "sandboxes at once, for new keys", "none"),
+    describe("--key-memory-mb <number|none>", "the sum of their memory limits in MiB, for new keys", "none"),
+    describe("--key-requests-per-second <number|none>", "requests a second, for new keys", "1000"),
+  ];
+}
+
+function keepingOptions(): Option[] {
+  return [
+    stateDirOption(),
+    poolOption(),
+    describe("--sample-seconds <number>", "how often each sandbox's counters are looked at", "5"),
+    describe("--sample-retention-hours <number>", "how long those looks are kept", "1"),
+    describe("--ended-retention-hours <number>", "how long an ended sandbox can be asked about", "24"),
+    describe("--drain-seconds <number>", "how long requests may take to finish when the server stops", "10"),
+    describe("--log-level <level>", "the least important messages that are logged", "info").choices([
+      "fatal",
+      "error",
+      "warn",
+      "info",
+      "debug",
+      "trace",
+      "silent",
+    ]),
+  ];
+}
+
+const EXAMPLES = `
+Examples:
+  holdfast serve
+  holdfast serve --domain sandbox.example.com --tls --host 0.0.0.0
+  holdfast serve --tls-certificate chain.pem --tls-key key.pem --tls --domain sandbox.example.com --host 0.0.0.0 --port 443
+  holdfast serve --config /etc/holdfast.json --print-config
+  holdfast serve --json --port 0 | jq -r .url
+
+Every setting can also stand in the file that --config or HOLDFAST_CONFIG names, as JSON, and in the environment, as
+HOLDFAST_SERVE_PORT and so on; flags win over variables, variables over the file. --print-config shows them all.
+
+SIGTERM and Ctrl-C let requests finish and leave sandboxes running; the next start takes them over.`;
+
+export function addServeCommand(program: Command, setExitCode: (code: number) => void): void {
+  const command = program
+    .command("serve")
+    .showHelpAfterError("  Try `holdfast serve --help`.")
+    .summary("serve E2B's API, and our own, on this machine")
+    .description(
+      "Serves sandboxes over HTTP: E2B's API, which the e2b packages for JavaScript and Python speak, and our own. The first start makes an API key and prints it. Needs root.",
+    )
+    .addHelpText("after", EXAMPLES);
+  for (const option of networkOptions()) command.addOption(option.helpGroup("Network:"));
+  for (const option of sandboxOptions()) command.addOption(option.helpGroup("Sandboxes:"));
+  for (const option of keyOptions()) command.addOption(option.helpGroup("Keys:"));
+  for (const option of keepingOptions()) command.addOption(option.helpGroup("Keeping:"));
+  command
+    .option("--config <file>", "a JSON file with settings")
+    .option("--print-config", "print every setting, its value, where that came from and what it means; then end")
+    .option(
+      "--json",
+      "when ready, print { url, socketPath, domain, caPath, apiKey, pid } as one line, and nothing else",
+    )
+    .action(async (flags: ServeFlags) => {
+      const { serve } = await import("../serve/serve.js");
+      setExitCode(await serve(flags));
+    });
+}
