@@ -17,6 +17,8 @@ export interface Bench {
   readonly signal: AbortSignal;
   /** Starts a Docker daemon if there is none. */
   readonly mayStartDocker: boolean;
+  /** Where CPU profiles of the server go; undefined: none are taken. */
+  readonly profileDirectory: string | undefined;
   /** Undone at the end, the last first, also after Ctrl-C. */
   onEnd(undo: () => Promise<void> | void): void;
   /** A line about what is going on, where the table will not be. */
@@ -29,12 +31,13 @@ export interface Figure {
   run(bench: Bench): Promise<Row[]>;
 }
 
-export const UNITS = ["ms", "bytes"] as const;
+export const UNITS = ["ms", "bytes", "MB/s"] as const;
 export type Unit = (typeof UNITS)[number];
 
 export interface Summary {
   readonly median: number;
   readonly p90: number;
+  readonly p95: number;
   readonly min: number;
   readonly max: number;
   readonly count: number;
@@ -44,7 +47,10 @@ export type Goal =
   /** Ours, as a multiple of the peer's. */
   | { readonly kind: "ratio"; readonly atMost: number }
   /** Ours, in the row's unit. */
-  | { readonly kind: "value"; readonly atMost: number };
+  | { readonly kind: "value"; readonly atMost: number }
+  | { readonly kind: "value"; readonly atLeast: number }
+  /** What ours has more than the peer's, in the row's unit. */
+  | { readonly kind: "difference"; readonly atMost: number };
 
 export interface Ratio {
   readonly median: number;
@@ -65,7 +71,8 @@ export interface Row {
   readonly ours: Summary;
   readonly peer?: { readonly name: string; readonly summary?: Summary; readonly absent?: string };
   readonly ratio?: Ratio;
-  readonly goal?: Goal & { readonly met: boolean };
+  /** `reached`: what the goal is about, as it came out. */
+  readonly goal?: Goal & { readonly reached: number; readonly met: boolean };
   readonly note?: string;
 }
 
@@ -132,6 +139,7 @@ export function summarize(values: readonly number[]): Summary {
   return {
     median: quantile(values, 0.5),
     p90: quantile(values, 0.9),
+    p95: quantile(values, 0.95),
     min: quantile(values, 0),
     max: quantile(values, 1),
     count: values.length,
@@ -158,16 +166,37 @@ export function createRow(
   const compared = peer !== undefined && "rounds" in peer ? compareRounds(rounds, peer.rounds) : undefined;
   // What is the difference of two readings of the host may come out below nothing; a ratio of that is nonsense.
   const ratio = compared !== undefined && compared.min > 0 ? compared : undefined;
-  const reached = goal?.kind === "value" ? ours.median : ratio?.median;
+  const theirs = peer === undefined ? undefined : summarizePeer(peer);
+  const reached = goal === undefined ? undefined : reachedFor(goal, ours, theirs?.summary, ratio);
   return {
     what,
     unit,
     ours,
-    ...(peer === undefined ? {} : { peer: summarizePeer(peer) }),
+    ...(theirs === undefined ? {} : { peer: theirs }),
     ...(ratio === undefined ? {} : { ratio }),
-    ...(goal === undefined || reached === undefined ? {} : { goal: { ...goal, met: reached <= goal.atMost } }),
+    ...(goal === undefined || reached === undefined ? {} : { goal: { ...goal, reached, met: isMet(goal, reached) } }),
     ...(note === undefined ? {} : { note }),
   };
+}
+
+function reachedFor(
+  goal: Goal,
+  ours: Summary,
+  theirs: Summary | undefined,
+  ratio: Ratio | undefined,
+): number | undefined {
+  switch (goal.kind) {
+    case "value":
+      return ours.median;
+    case "ratio":
+      return ratio?.median;
+    case "difference":
+      return theirs === undefined ? undefined : ours.median - theirs.median;
+  }
+}
+
+function isMet(goal: Goal, reached: number): boolean {
+  return "atMost" in goal ? reached <= goal.atMost : reached >= goal.atLeast;
 }
 
 function summarizePeer(peer: PeerResult): NonNullable<Row["peer"]> {
@@ -186,14 +215,18 @@ export async function compareInTurns(
   what: string,
   ours: Subject,
   peers: readonly Peer[],
-  options: Turns & { readonly goals?: Readonly<Record<string, Goal>>; readonly note?: string },
+  options: Turns & {
+    readonly goals?: Readonly<Record<string, Goal>>;
+    readonly note?: string;
+    readonly unit?: Unit;
+  },
 ): Promise<Row[]> {
   const present = peers.flatMap((peer) => ("absent" in peer ? [] : [peer]));
   const values = await takeTurns([ours, ...present], options);
   const rounds = values.get(ours.name) ?? [];
   return peers.map((peer, index) => {
     const goal = options.goals?.[peer.name];
-    return createRow(what, "ms", rounds, {
+    return createRow(what, options.unit ?? "ms", rounds, {
       peer: "absent" in peer ? peer : { name: peer.name, rounds: values.get(peer.name) ?? [] },
       ...(goal === undefined ? {} : { goal }),
       ...(options.note === undefined || index > 0 ? {} : { note: options.note }),

@@ -12,6 +12,11 @@ import { killTree } from "./kill-tree.js";
 import { liveCommand } from "./live-command.js";
 import { outOfMemory } from "./out-of-memory.js";
 import { type FigureResult, formatReport, type Report } from "./report.js";
+import { serverCommand } from "./server-command.js";
+import { serverCreate } from "./server-create.js";
+import { serverCrowd } from "./server-crowd.js";
+import { serverFiles } from "./server-files.js";
+import { serverThousand } from "./server-thousand.js";
 import { thousandIdle } from "./thousand-idle.js";
 import { throughput } from "./throughput.js";
 
@@ -23,14 +28,20 @@ const FIGURES: readonly Figure[] = [
   killTree,
   outOfMemory,
   throughput,
+  serverCreate,
+  serverCommand,
+  serverFiles,
+  serverThousand,
+  serverCrowd,
 ];
 const DEFAULT_JSON = "bench/results/latest.json";
-const HELP = `npm run bench -- [NAME…] [--quick] [--json FILE] [--docker]
+const HELP = `npm run bench -- [NAME…] [--quick] [--json FILE] [--docker] [--profile DIR]
 
   NAME          only these figures: ${FIGURES.map((figure) => figure.name).join(", ")}
   --quick       few turns: shows that everything works, not how fast it is
   --json FILE   where the figures go as JSON (default ${DEFAULT_JSON})
   --docker      start a Docker daemon for the comparison if there is none (needs dockerd)
+  --profile DIR write CPU profiles of the server, one for each of its figures; they slow it down
 `;
 
 type Undo = () => Promise<void> | void;
@@ -110,6 +121,7 @@ async function main(): Promise<number> {
       quick: { type: "boolean", default: false },
       json: { type: "string", default: DEFAULT_JSON },
       docker: { type: "boolean", default: false },
+      profile: { type: "string" },
       help: { type: "boolean", default: false },
     },
   });
@@ -129,6 +141,7 @@ async function main(): Promise<number> {
       quick: values.quick,
       signal,
       mayStartDocker: values.docker,
+      profileDirectory: values.profile === undefined ? undefined : resolve(values.profile),
       say: (text) => void process.stderr.write(text),
     });
     process.stdout.write(`\n${formatReport(report)}`);

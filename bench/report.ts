@@ -1,5 +1,5 @@
 /** The table for people and the JSON for machines. */
-import type { Figure, Goal, Ratio, Row, Unit } from "./harness.js";
+import type { Figure, Ratio, Row, Unit } from "./harness.js";
 import type { HostFacts } from "./host-facts.js";
 
 export interface FigureResult {
@@ -20,7 +20,7 @@ export interface Report {
   readonly figures: readonly FigureResult[];
 }
 
-const HEADINGS = ["", "median", "p90", "beside", "median", "p90", "ratio (by round)", "goal"];
+const HEADINGS = ["", "median", "p95", "beside", "median", "p95", "ratio (by round)", "goal"];
 /** Text to the left, numbers to the right. */
 const RIGHT = new Set([1, 2, 4, 5]);
 
@@ -33,6 +33,8 @@ export function formatValue(value: number, unit: Unit): string {
       return Math.abs(value) < 1024 * 1024
         ? `${(value / 1024).toFixed(0)} KiB`
         : `${(value / 1024 / 1024).toFixed(2)} MiB`;
+    case "MB/s":
+      return `${value.toFixed(0)} MB/s`;
   }
 }
 
@@ -41,8 +43,13 @@ function formatRatio(ratio: Ratio): string {
   return `${digits(ratio.median)}x (${digits(ratio.min)}–${digits(ratio.max)})`;
 }
 
-function formatGoal(goal: Goal & { readonly met: boolean }, unit: Unit): string {
-  const text = goal.kind === "ratio" ? `≤ ${goal.atMost}x` : `≤ ${formatValue(goal.atMost, unit)}`;
+function formatGoal(goal: NonNullable<Row["goal"]>, unit: Unit): string {
+  const limit = "atMost" in goal ? goal.atMost : goal.atLeast;
+  const sign = "atMost" in goal ? "≤" : "≥";
+  const amount = goal.kind === "ratio" ? `${limit}x` : formatValue(limit, unit);
+  // The other two can be read in the row; a difference cannot.
+  const reached = goal.kind === "difference" ? `adds ${formatValue(goal.reached, unit)}, ` : "";
+  const text = `${reached}${sign} ${amount}`;
   return `${text} ${goal.met ? "met" : "MISSED"}`;
 }
 
@@ -53,10 +60,10 @@ function cellsOf(row: Row, isContinued: boolean): string[] {
   return [
     isContinued ? "" : `  ${row.what}`,
     isContinued ? "" : formatValue(ours.median, unit),
-    isContinued || once ? "" : formatValue(ours.p90, unit),
+    isContinued || once ? "" : formatValue(ours.p95, unit),
     peer?.name ?? "",
     peer?.summary === undefined ? "" : formatValue(peer.summary.median, unit),
-    peer?.summary === undefined || peer.summary.count === 1 ? "" : formatValue(peer.summary.p90, unit),
+    peer?.summary === undefined || peer.summary.count === 1 ? "" : formatValue(peer.summary.p95, unit),
     ratio === undefined ? (peer?.absent ?? "") : formatRatio(ratio),
     goal === undefined ? "" : formatGoal(goal, unit),
   ];
@@ -89,6 +96,6 @@ function formatFacts(report: Report): string[] {
     `${host.cpuCount} × ${host.cpu}, ${Math.round(host.memoryBytes / 1024 ** 3)} GiB, Linux ${host.kernel}, cgroups ${host.cgroups}`,
     `Node ${host.node}, ${host.bubblewrap}; ${report.quick ? "quick (few turns, for a smoke test)" : "full"}, ${report.seconds.toFixed(0)} s`,
     `load average ${load(report.loadBefore)} before, ${load(report.loadAfter)} after`,
-    "p90 is the ninth-best of ten; a ratio is of medians, in brackets the least and the greatest of the rounds'.",
+    "p95: one of twenty took longer; a ratio is of medians, in brackets the least and the greatest of the rounds'.",
   ];
 }
