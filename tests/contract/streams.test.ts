@@ -15,6 +15,8 @@ const SECONDS = Number(process.env.HOLDFAST_STREAM_SECONDS ?? 8);
 process.env.E2B_ENVD_RPC_CONNECTIONS = "400";
 
 const LINES_AT_ONCE = 2000;
+/** About 300 with 200 streams: buffers of both sides of each, and what the garbage collector lets lie. */
+const MAX_SERVER_MIB = 700;
 
 /**
  * Numbered lines at full speed, so many for each word it is given; the last line says how many there were. Without that
@@ -165,15 +167,17 @@ test(
     expect(bad.map((checker) => checker.problem ?? `${checker.received} of ${checker.total} lines`)).toEqual([]);
     const bytes = streams.map(({ checker }) => checker.bytes);
     const totalMib = bytes.reduce((sum, count) => sum + count, 0) / MIB;
+    // At first it takes what it needs for so many streams, then it may not grow. A short run is mostly that beginning.
     const third = Math.floor(samples.length / 3);
-    const [first, last] = [median(samples.slice(0, third)), median(samples.slice(-third))];
+    const [middle, last] = [median(samples.slice(third, 2 * third)), median(samples.slice(-third))];
     console.log(
       `${streams.length} streams, ${totalMib.toFixed(0)} MiB in ${seconds.toFixed(1)} s (${(totalMib / seconds).toFixed(1)} MiB/s), ` +
         `each ${(Math.min(...bytes) / MIB).toFixed(2)} to ${(Math.max(...bytes) / MIB).toFixed(2)} MiB; the server's memory: ` +
-        `${first.toFixed(0)} MiB in the first third, ${last.toFixed(0)} MiB in the last, ${Math.max(...samples).toFixed(0)} MiB at most`,
+        `${middle.toFixed(0)} MiB in the second third, ${last.toFixed(0)} MiB in the last, ${Math.max(...samples).toFixed(0)} MiB at most`,
     );
     expect(Math.min(...bytes)).toBeGreaterThan(0);
-    expect(last).toBeLessThan(first * 1.3 + 64);
+    expect(last).toBeLessThan(SECONDS < 30 ? middle * 1.5 + 96 : middle * 1.2 + 32);
+    expect(Math.max(...samples)).toBeLessThan(MAX_SERVER_MIB);
     await Promise.all(sandboxes.map((sandbox) => sandbox.kill()));
   },
   (SECONDS + 120) * 1000,

@@ -30,10 +30,20 @@ const NOT_TEXT = ["1", "true", "[]", "{}"];
 const NOT_RECORD = ["1", "true", '"x"', "[]"];
 const NOT_NUMBER = ['"60"', "true", "[]", "{}"];
 const NOT_SECONDS = [...NOT_NUMBER, "-1", "1.5", "1e300", "1e999", "-1e999", "86401", "null"];
-const NOT_MS = [...NOT_NUMBER, "-1", "0", "1.5", "1e300", "1e999", "null"];
+const NOT_MS = [...NOT_NUMBER, "-1", "0", "1.5", "1e300", "1e999", "null", "86400001"];
 const NOT_SIZE = [...NOT_NUMBER, "-1", "0", "1.5", "1e300", "1e999"];
 const NOT_SIDE = [...NOT_NUMBER, "-1", "0", "1.5", "65536", "1e999"];
-const NOT_ENV = [...NOT_RECORD, '{"A":1}', '{"A":null}', '{"A=B":"x"}', '{"":"x"}', '{"A":"a\\u0000b"}'];
+const MEGABYTE_OF_ENV = Object.fromEntries(Array.from({ length: 9 }, (_, index) => [`A${index}`, "x".repeat(100_000)]));
+const NOT_ENV = [
+  ...NOT_RECORD,
+  '{"A":1}',
+  '{"A":null}',
+  '{"A=B":"x"}',
+  '{"":"x"}',
+  '{"A":"a\\u0000b"}',
+  '{"A":"\\ud800"}',
+  JSON.stringify(MEGABYTE_OF_ENV),
+];
 const NOT_METADATA = [...NOT_RECORD, '{"a":1}', '{"a":null}', '{"a":{}}'];
 const NOT_NAME = [...NOT_TEXT, '""', '"a\\u0000b"', '"\\ud800"', quoted(LONG)];
 const NOT_PATH = [...NOT_TEXT, '""', '"/a\\u0000b"', '"/\\ud800"', quoted(`/${"a/".repeat(5000)}`)];
@@ -78,7 +88,7 @@ const CREATE: Omit<Route, "route"> = {
   wrong: {
     templateID: [...NOT_TEXT, "null", '""'],
     timeout: [...NOT_SECONDS, "0"],
-    metadata: [...NOT_METADATA, '{"":"x"}'],
+    metadata: [...NOT_METADATA, '{"":"x"}', '{"a":"\\ud800"}'],
     envVars: [...NOT_ENV, `{"A":${quoted("x".repeat(140_000))}}`],
     secure: NOT_BOOLEAN,
     allow_internet_access: NOT_BOOLEAN,

@@ -32,7 +32,7 @@ let open: TestSandbox;
 let closed: TestSandbox;
 let pid = 0;
 
-const ECHO_SERVER = String.raw`
+const ECHO_SERVER = `
 import json
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 class Handler(BaseHTTPRequestHandler):
@@ -231,9 +231,10 @@ describe("a program inside", () => {
   });
 
   test("does not find its own tokens or keys anywhere", async () => {
-    const found = await root(
-      `grep -rlsE '${open.token}|${server.apiKey}' /etc /home /root /run /tmp /var /opt /srv || true`,
-    );
+    // In two halves: the search itself is remembered as what was run, and must not be what is found later.
+    const halves = [open.token, server.apiKey].map((secret) => [secret.slice(0, 20), secret.slice(20)].join("''"));
+    const searches = halves.map((halved) => `grep -rls ${halved} /etc /home /root /run /tmp /var /opt /srv`);
+    const found = await client.run(open, `${searches.map((search) => `sudo -n ${search}`).join("; ")}; true`);
     expect(found).toBe("");
   });
 });

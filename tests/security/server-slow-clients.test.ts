@@ -3,6 +3,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { afterEach, beforeAll, describe, expect, test } from "vitest";
 import {
   envelope,
+  exchangeBytes,
   type RawAnswer,
   RawConnection,
   type RawRequest,
@@ -265,6 +266,29 @@ describe("a client that stops in the middle", () => {
     await sleep(200);
     expect(await count()).toBe(before);
   });
+});
+
+describe("a client that asks for much", () => {
+  test("costs little of the server's memory: a history of long commands", async () => {
+    const start = requestBytes({
+      method: "POST",
+      target: `/v1/sandboxes/${sandbox.id}/commands`,
+      headers: [...controlHeaders(server.apiKey), JSON_TYPE],
+      body: JSON.stringify({ argv: ["/bin/true", "x".repeat(110_000), "y".repeat(110_000)] }),
+    });
+    for (let count = 0; count < 60; count += 1) expect((await exchangeBytes(server.port, start))?.status).toBe(201);
+    const growth = await growthOf(async () => {
+      for (const target of [
+        "/v1/events?follow=0",
+        `/v1/sandboxes/${sandbox.id}/commands`,
+        `/v2/sandboxes/${sandbox.id}/logs`,
+      ]) {
+        const asked = Array.from({ length: 10 }, () => client.control({ target }));
+        for (const answer of await Promise.all(asked)) expect(answer.body.length, target).toBeLessThan(8 * MIB);
+      }
+    });
+    expect(growth).toBeLessThan(MOST_GROWTH_BYTES);
+  }, 60_000);
 });
 
 describe("a client that does nothing", () => {

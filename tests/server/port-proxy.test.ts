@@ -297,7 +297,7 @@ describe("what cannot be reached", () => {
   });
 
   test("a sandbox that is paused or busy", async () => {
-    served.found = { kind: "paused", wakeable: false };
+    served.found = { kind: "paused", wakeable: false, row: served.live.row };
     expect(await call("/")).toMatchObject({ status: 502 });
     served.found = { kind: "busy" };
     const busy = await call("/");
@@ -434,7 +434,7 @@ describe("when the sandbox stops running", () => {
     const never = expect(call("/never")).rejects.toThrow();
     await sleep(100);
     expect(served.dispatcher.activeSandboxRequests).toBe(2);
-    served.found = { kind: "paused", wakeable: false };
+    served.found = { kind: "paused", wakeable: false, row: served.live.row };
     served.leave();
     await Promise.all([closed, never]);
     await expect.poll(() => served.dispatcher.activeSandboxRequests).toBe(0);

@@ -23,6 +23,7 @@ export interface ServedSandbox {
   readonly port: number;
   readonly server: Server;
   readonly sandbox: Sandbox;
+  readonly live: LiveSandbox;
   readonly dispatcher: Dispatcher;
   readonly network: { allowPublicTraffic: boolean; settings: Record<string, unknown> | null };
   /** What `open` finds from now on; undefined: the sandbox. */
@@ -80,7 +81,9 @@ export async function serveOne(spec: Partial<SandboxSpec>): Promise<ServedSandbo
   await control.ready();
   const dispatcher = createDispatcher({ parts, control, envd, proxy: createPortProxy(parts) });
   const server = createServer();
-  dispatcher.attach(server);
+  server.on("request", dispatcher.onRequest);
+  server.on("checkContinue", dispatcher.onCheckContinue);
+  server.on("upgrade", dispatcher.onUpgrade);
   server.listen(0, "127.0.0.1");
   await new Promise((resolve) => server.once("listening", resolve));
   const { port } = server.address() as AddressInfo;
@@ -89,6 +92,7 @@ export async function serveOne(spec: Partial<SandboxSpec>): Promise<ServedSandbo
     port,
     server,
     sandbox,
+    live,
     dispatcher,
     network,
     leave: () => gone.abort(),

@@ -15,7 +15,7 @@ export interface ErrorLine {
   readonly error: ErrorBody;
 }
 
-export const SANDBOX_STATUSES = ["creating", "running", "pausing", "paused", "resuming", "ended"] as const;
+export const SANDBOX_STATUSES = ["creating", "running", "paused", "ended"] as const;
 export type SandboxStatus = (typeof SANDBOX_STATUSES)[number];
 
 /** How long a sandbox may live at most: a month. */
@@ -171,6 +171,7 @@ export const EVENT_KINDS = [
   "adopted",
   "command_started",
   "command_ended",
+  "ending",
   "ended",
 ] as const;
 export type EventKind = (typeof EVENT_KINDS)[number];

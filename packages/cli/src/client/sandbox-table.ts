@@ -21,9 +21,7 @@ export function paintStatus(status: SandboxInfo["status"], colours: Colours): st
     case "ended":
       return colours.dim(status);
     case "creating":
-    case "pausing":
     case "paused":
-    case "resuming":
       return colours.yellow(status);
   }
 }

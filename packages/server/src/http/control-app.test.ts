@@ -328,7 +328,7 @@ describe("the control plane", () => {
     expect(JSON.parse(v1.logs[0].line)).toMatchObject({ event: "created", level: "info" });
     await call("DELETE", `/sandboxes/${id}`);
     const v2 = (await call("GET", `/v2/sandboxes/${id}/logs?direction=backward&limit=2`)).body;
-    expect(v2.logs.map((entry: { fields: { event: string } }) => entry.fields.event)).toEqual(["ended", "paused"]);
+    expect(v2.logs.map((entry: { fields: { event: string } }) => entry.fields.event)).toEqual(["ended", "ending"]);
     expect((await call("GET", `/v2/sandboxes/${id}/logs?level=error`)).body).toEqual({ logs: [] });
     expect((await call("GET", `/v2/sandboxes/${id}/logs?search=Created`)).body.logs).toHaveLength(1);
   });

@@ -7,6 +7,7 @@ import type { ServerParts } from "../parts.js";
 import { v1Routes } from "../v1/routes.js";
 import { requireKey } from "./authenticate.js";
 import { readJsonBody } from "./json-body.js";
+import { routableUrl, UNREADABLE, unreadablePath } from "./routable-url.js";
 
 export interface ControlAppOptions {
   /** The domain that clients reach sandboxes below, with a port if it needs one; null if there is none. */
@@ -18,18 +19,6 @@ const MAX_BODY_MS = 30_000;
 
 /** Longer than any head of a request: a long name is unknown like any other, never an answer of its own kind. */
 const MAX_PARAMETER_CHARACTERS = 1024 * 1024;
-
-/** Where paths go that no router can read, so that they meet the same checks as all others. */
-const UNREADABLE = "/.unreadable";
-
-function isReadable(url: string): boolean {
-  try {
-    decodeURIComponent(url.split(/[?#]/, 1)[0] ?? "");
-    return true;
-  } catch {
-    return false;
-  }
-}
 
 function pathOf(url: string): string {
   return (url.split("?", 1)[0] ?? "").slice(0, 200);
@@ -69,7 +58,7 @@ export async function createControlApp(parts: ServerParts, options: ControlAppOp
     bodyLimit: MAX_BODY_BYTES,
     return503OnClosing: false,
     routerOptions: { maxParamLength: MAX_PARAMETER_CHARACTERS },
-    rewriteUrl: (request) => (isReadable(request.url ?? "/") ? (request.url ?? "/") : UNREADABLE),
+    rewriteUrl: routableUrl,
   });
   acceptJson(app);
   app.setErrorHandler(answerE2bError);
@@ -87,9 +76,7 @@ export async function createControlApp(parts: ServerParts, options: ControlAppOp
       throw new HoldfastError("route_not_found", `there is no ${request.method} ${pathOf(request.originalUrl)}`);
     });
     keyed.all(UNREADABLE, async (request, reply) => {
-      const error = new HoldfastError("invalid_argument", "path: expected percent-encoded UTF-8, got something else", {
-        details: { field: "path" },
-      });
+      const error = unreadablePath();
       if (!request.originalUrl.startsWith("/v1/")) throw error;
       return reply.code(400).send(error.toJSON());
     });

@@ -2,17 +2,20 @@
  * The first to see a request: decides by its address whether it is for the API, for envd of a sandbox or for another port
  * inside, and sees to it that a request to a sandbox does not outlive it.
  */
-import type { IncomingMessage, Server, ServerResponse } from "node:http";
+import type { IncomingMessage, ServerResponse } from "node:http";
 import type { Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import { errorSpecs, HoldfastError, type SandboxId } from "@holdfast/protocol";
 import type { FastifyInstance } from "fastify";
+import { requireRightToWake } from "../envd/http/access.js";
 import type { ServerParts } from "../parts.js";
 import { Flights } from "../proxy/flights.js";
 import type { PortProxy } from "../proxy/port-proxy.js";
 import { type Refusal, refuse, SANDBOX_NOT_FOUND } from "../proxy/refusal.js";
 import { responseOn } from "../proxy/upgrade.js";
+import { refusalOfTraffic } from "../proxy/upstream.js";
 import type { LiveSandbox, Opened } from "../sandboxes/types.js";
+import type { SandboxRow } from "../store/store.js";
 import { type Address, addressOf, INVALID_HOST } from "./address.js";
 import { setLiveSandbox } from "./live-request.js";
 import { allowAnyOrigin, answerPreflight, boundUnreadBody, sayContinue, toOriginForm } from "./plane.js";
@@ -41,12 +44,8 @@ export interface Dispatcher {
   /** A request whose client waits to be told to send the body. */
   onCheckContinue(request: IncomingMessage, response: ServerResponse): void;
   onUpgrade(request: IncomingMessage, socket: Duplex, head: Buffer): void;
-  /** All three, as listeners. */
-  attach(server: Server): void;
   /** Requests to sandboxes, upgraded connections included, that are under way. */
   readonly activeSandboxRequests: number;
-  /** Breaks them off: the sandboxes run on, and clients connect again. */
-  cutSandboxRequests(): void;
 }
 
 interface SandboxAddress {
@@ -90,6 +89,15 @@ export function createDispatcher({ parts, control, envd, proxy }: DispatcherPart
     return toOriginForm(request) ? addressOf(request, { domain }) : INVALID_HOST;
   }
 
+  /** A request that would be refused must not wake a sandbox: that costs its owner memory and time. */
+  function requireRight(request: IncomingMessage, to: SandboxAddress, row: SandboxRow): void {
+    if (to.port === ENVD_PORT) requireRightToWake(request, parts.sandboxes.envdToken(to.id));
+    else {
+      const refusal = refusalOfTraffic(request, row, parts.sandboxes);
+      if (refusal !== undefined) throw new HoldfastError("access_denied", refusal.message);
+    }
+  }
+
   /** Undefined if it is answered already. */
   async function open(
     request: IncomingMessage,
@@ -98,13 +106,16 @@ export function createDispatcher({ parts, control, envd, proxy }: DispatcherPart
   ): Promise<LiveSandbox | undefined> {
     let refusal: Refusal;
     try {
-      const health = isHealthCheck(request, to);
-      const opened = await parts.sandboxes.open(to.id, { wake: !health });
-      if (opened.kind === "running") return response.destroyed ? undefined : opened.live;
-      if (opened.kind === "paused" && opened.wakeable && health) {
-        response.writeHead(204).end();
-        return undefined;
+      let opened = await parts.sandboxes.open(to.id, { wake: false });
+      if (opened.kind === "paused" && opened.wakeable) {
+        if (isHealthCheck(request, to)) {
+          response.writeHead(204).end();
+          return undefined;
+        }
+        requireRight(request, to, opened.row);
+        opened = await parts.sandboxes.open(to.id, { wake: true });
       }
+      if (opened.kind === "running") return response.destroyed ? undefined : opened.live;
       refusal = refusalOf(opened, request, to);
     } catch (error) {
       refusal = refusalOfError(error, to.id);
@@ -185,15 +196,9 @@ export function createDispatcher({ parts, control, envd, proxy }: DispatcherPart
         connection.destroy();
       });
     },
-    attach(server) {
-      server.on("request", dispatcher.onRequest);
-      server.on("checkContinue", dispatcher.onCheckContinue);
-      server.on("upgrade", dispatcher.onUpgrade);
-    },
     get activeSandboxRequests() {
       return flights.count;
     },
-    cutSandboxRequests: () => flights.cutAll(),
   };
   return dispatcher;
 }

@@ -31,10 +31,6 @@ export class Flights {
     };
   }
 
-  cutAll(): void {
-    for (const connections of [...this.#bySandbox.values()]) cut(connections);
-  }
-
   /** One listener for each sandbox, however many requests it has. */
   #connectionsOf(live: LiveSandbox): Set<Connection> {
     const known = this.#bySandbox.get(live);

@@ -3,7 +3,8 @@ import type { IncomingMessage } from "node:http";
 import type { Duplex } from "node:stream";
 import { HoldfastError } from "@holdfast/protocol";
 import type { ServerParts } from "../parts.js";
-import type { LiveSandbox } from "../sandboxes/types.js";
+import type { LiveSandbox, Sandboxes } from "../sandboxes/types.js";
+import type { SandboxRow } from "../store/store.js";
 import { PORT_NOT_OPEN, type Refusal, SANDBOX_NOT_FOUND } from "./refusal.js";
 import { isSameSecret } from "./same-secret.js";
 
@@ -91,18 +92,26 @@ export class Upstream {
 
   #refusalOf(request: IncomingMessage, { live, port }: ProxyTarget): Refusal | undefined {
     const sandboxId = live.id;
-    if (!live.row.network.allowPublicTraffic) {
-      const token = request.headers[TOKEN_HEADER];
-      const secured = "Sandbox is secured with traffic access token.";
-      if (token === undefined) {
-        return { status: 403, sandboxId, message: `${secured} Token header '${TOKEN_HEADER}' is missing` };
-      }
-      if (!isSameSecret(String(token), this.#sandboxes.trafficToken(live.id))) {
-        return { status: 403, sandboxId, message: `${secured} Provided token is invalid` };
-      }
-    }
+    const refusal = refusalOfTraffic(request, live.row, this.#sandboxes);
+    if (refusal !== undefined) return refusal;
     if ((this.#connections.get(live) ?? 0) < MAX_CONNECTIONS) return undefined;
     const message = `The sandbox has ${MAX_CONNECTIONS} connections through the proxy already`;
     return { status: 429, sandboxId, message, port, retryAfterSeconds: 1 };
   }
+}
+
+/** Who may reach the ports of a sandbox that is not open to everybody: whoever has its traffic token. */
+export function refusalOfTraffic(
+  request: IncomingMessage,
+  row: SandboxRow,
+  sandboxes: Pick<Sandboxes, "trafficToken">,
+): Refusal | undefined {
+  if (row.network.allowPublicTraffic) return undefined;
+  const token = request.headers[TOKEN_HEADER];
+  const secured = "Sandbox is secured with traffic access token.";
+  if (token === undefined) {
+    return { status: 403, sandboxId: row.id, message: `${secured} Token header '${TOKEN_HEADER}' is missing` };
+  }
+  if (isSameSecret(String(token), sandboxes.trafficToken(row.id))) return undefined;
+  return { status: 403, sandboxId: row.id, message: `${secured} Provided token is invalid` };
 }

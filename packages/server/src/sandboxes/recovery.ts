@@ -56,10 +56,13 @@ export async function recover(
         continue;
       }
       const life = keep(row);
-      if (sandbox !== undefined) await life.adopt(sandbox);
+      if (row.ending !== null) await life.endAsIntended(sandbox, row.ending, hasFiles);
+      else if (sandbox !== undefined) await life.adopt(sandbox);
       else if (hasFiles) await life.adoptFiles("the server or the host was restarted, and its processes with it");
       else await life.lost("it ended while no server was running");
-      counts[sandbox === undefined && !hasFiles ? "lost" : life.row.status === "paused" ? "paused" : "adopted"] += 1;
+      if (life.row.status === "running") counts.adopted += 1;
+      else if (life.row.status === "paused") counts.paused += 1;
+      else counts.lost += 1;
     } catch (error) {
       log.error({ sandbox: row.id, error: HoldfastError.from(error).message }, "a sandbox could not be taken over");
     }

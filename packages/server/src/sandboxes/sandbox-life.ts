@@ -118,6 +118,13 @@ export class SandboxLife {
     );
   }
 
+  /** The server was killed while it was ending it: the end is what it was to be. */
+  async endAsIntended(sandbox: Sandbox | undefined, intended: SandboxEnding, hasFiles: boolean): Promise<void> {
+    await sandbox?.kill("the restarted server");
+    if (hasFiles) await this.#parts.engine.discard(this.#row.id);
+    await this.#finish(intended, [], sandbox);
+  }
+
   /** It did not survive while no server was running. */
   async lost(why: string): Promise<void> {
     await this.#finish(this.#endingWithoutSandbox({ kind: "lost", why }), []);
@@ -135,9 +142,10 @@ export class SandboxLife {
       if (this.#isEnding() || this.#row.status === "ended") return this.#missing();
       if (this.#live !== undefined) return { kind: "running", live: this.#live.sandbox };
       // From the moment its connections are cut it is paused to everybody who may not wake it.
-      const { autoResume } = this.#row;
-      if (this.#transition !== "resuming" && !(autoResume && options.wake))
-        return { kind: "paused", wakeable: autoResume };
+      const { autoResume: wakeable } = this.#row;
+      if (this.#transition !== "resuming" && !(wakeable && options.wake)) {
+        return { kind: "paused", wakeable, row: this.#row };
+      }
       if (Date.now() > deadline) return { kind: "busy" };
       if (this.#transition === undefined) {
         const failure = await this.resume({}).then(() => undefined, HoldfastError.from);
@@ -394,12 +402,14 @@ export class SandboxLife {
       if (this.#row.status === "ended") throw this.#endedError();
       const sandbox = this.#sandbox;
       this.#sandbox = undefined;
+      const intended = this.#endingWithoutSandbox(cause);
+      // Before anything of it is taken apart: should we be killed on the way, the next server knows why it ended.
+      await this.#apply({ ending: intended }, { kind: "ending", message: intended.message, data: { cause } });
       if (sandbox === undefined) {
         this.#leaveLive();
         await this.#parts.engine.discard(this.#row.id);
-        const ending = this.#endingWithoutSandbox(cause);
-        await this.#finish(ending, []);
-        return ending;
+        await this.#finish(intended, []);
+        return intended;
       }
       const words = (await this.#commands?.lastWords({ askGuest: sandbox.state === "running" })) ?? [];
       this.#leaveLive();

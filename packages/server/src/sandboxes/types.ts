@@ -34,7 +34,7 @@ export interface CreateRequest {
 export type Opened =
   | { readonly kind: "running"; readonly live: LiveSandbox }
   /** Paused, and not to be woken by this request; `wakeable` if another kind of request would wake it. */
-  | { readonly kind: "paused"; readonly wakeable: boolean }
+  | { readonly kind: "paused"; readonly wakeable: boolean; readonly row: SandboxRow }
   /** Being paused, resumed or ended right now. */
   | { readonly kind: "busy" }
   | { readonly kind: "missing"; readonly ending: SandboxEnding | undefined; readonly endedAt: Date | undefined };

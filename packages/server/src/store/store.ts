@@ -59,6 +59,7 @@ export interface SandboxRow {
   readonly memoryKept: boolean | null;
   readonly boots: number;
   readonly endedAt: Date | null;
+  /** How it ended; of one that has not, how it was about to end when this was written. */
   readonly ending: SandboxEnding | null;
 }
 

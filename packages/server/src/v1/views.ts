@@ -23,7 +23,7 @@ export function sandboxInfo(row: SandboxRow): SandboxInfo {
     autoResume: row.autoResume,
     memoryKept: row.status === "paused" ? row.memoryKept : null,
     boots: row.boots,
-    ending: row.ending,
+    ending: row.status === "ended" ? row.ending : null,
     endedAt: row.endedAt?.toISOString() ?? null,
   };
 }

@@ -6,7 +6,7 @@ import type { FastifyInstance, FastifyRequest } from "fastify";
 import { liveSandboxOf } from "../../http/live-request.js";
 import { isSameSecret } from "../../proxy/same-secret.js";
 import type { Sandboxes } from "../../sandboxes/types.js";
-import type { FileQuery } from "./query.js";
+import { type FileQuery, parseFileQuery } from "./query.js";
 
 const UNAUTHORIZED = "unauthorized access, please provide a valid access token or method signing if supported";
 
@@ -37,10 +37,22 @@ function isExempt(request: FastifyRequest): boolean {
 export function requireAccessToken(app: FastifyInstance, sandboxes: Tokens): void {
   app.addHook("onRequest", async (request) => {
     if (isExempt(request)) return;
-    const token = tokenOf(request.raw);
-    const { id } = liveSandboxOf(request.raw);
-    if (token === undefined || !isSameSecret(token, sandboxes.envdToken(id))) throw unauthenticated(UNAUTHORIZED);
+    requireToken(request.raw, sandboxes.envdToken(liveSandboxOf(request.raw).id));
   });
+}
+
+function requireToken(request: IncomingMessage, token: string): void {
+  const given = tokenOf(request);
+  if (given === undefined || !isSameSecret(given, token)) throw unauthenticated(UNAUTHORIZED);
+}
+
+const FILES = /^\/files(?:\?|$)/;
+
+/** The same for a sandbox that does not run: a request that would be refused must not wake it. */
+export function requireRightToWake(request: IncomingMessage, token: string): void {
+  const url = request.url ?? "";
+  if (!FILES.test(url)) requireToken(request, token);
+  else requireFileAccess(request, parseFileQuery(url), request.method === "POST" ? "write" : "read", token);
 }
 
 export type FileOperation = "read" | "write";
@@ -69,9 +81,8 @@ export function requireFileAccess(
   request: IncomingMessage,
   query: FileQuery,
   operation: FileOperation,
-  sandboxes: Tokens,
+  token: string,
 ): void {
-  const token = sandboxes.envdToken(liveSandboxOf(request).id);
   const given = tokenOf(request);
   if (given !== undefined) {
     if (isSameSecret(given, token)) return;

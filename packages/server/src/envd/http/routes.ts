@@ -34,15 +34,17 @@ async function sendMetrics({ sandboxes }: EnvdParts, request: FastifyRequest): P
 
 async function download({ sandboxes }: EnvdParts, request: FastifyRequest, reply: FastifyReply): Promise<void> {
   const query = parseFileQuery(request.raw.url ?? "");
-  requireFileAccess(request.raw, query, "read", sandboxes);
-  await serveDownload(liveSandboxOf(request.raw).sandbox.files, query, request.raw, reply.raw);
+  const { id, sandbox } = liveSandboxOf(request.raw);
+  requireFileAccess(request.raw, query, "read", sandboxes.envdToken(id));
+  await serveDownload(sandbox.files, query, request.raw, reply.raw);
   reply.hijack();
 }
 
 async function upload({ sandboxes }: EnvdParts, request: FastifyRequest) {
   const query = parseFileQuery(request.raw.url ?? "");
-  requireFileAccess(request.raw, query, "write", sandboxes);
-  return takeUpload(liveSandboxOf(request.raw).sandbox.files, query, request.raw);
+  const { id, sandbox } = liveSandboxOf(request.raw);
+  requireFileAccess(request.raw, query, "write", sandboxes.envdToken(id));
+  return takeUpload(sandbox.files, query, request.raw);
 }
 
 /** Bodies stay on the request: whoever needs one reads it as a stream. */
