@@ -109,7 +109,7 @@ async function openMany(count: number, ...said: readonly (string | Uint8Array)[]
 }
 
 /** What the server's memory grows by at most while this lasts. */
-async function growthOf(work: () => Promise<void>, forMs = 1500): Promise<number> {
+async function growthOf(work: () => Promise<void>, forMs = 1000): Promise<number> {
   const before = residentBytes(pid);
   let peak = before;
   const timer = setInterval(() => {
@@ -196,7 +196,7 @@ describe("a client that never reads", () => {
         sandbox,
         `python3 -c '
 import os
-for n in range(30000):
+for n in range(15000):
     open("/tmp/" + "x" * 200 + str(n % 10), "w").close()
 '`,
       );
@@ -233,7 +233,7 @@ describe("a client that stops in the middle", () => {
   test.each(Object.keys(cases))("costs little of the server's memory: %s", async (name) => {
     const growth = await growthOf(async () => {
       await openMany(CLIENTS, requestHead(cases[name]?.() ?? {}), half.slice(0, MIB - 1));
-    }, 1500);
+    });
     expect(growth).toBeLessThan(MOST_GROWTH_BYTES);
   });
 
@@ -276,7 +276,7 @@ describe("a client that asks for much", () => {
       headers: [...controlHeaders(server.apiKey), JSON_TYPE],
       body: JSON.stringify({ argv: ["/bin/true", "x".repeat(110_000), "y".repeat(110_000)] }),
     });
-    for (let count = 0; count < 60; count += 1) expect((await exchangeBytes(server.port, start))?.status).toBe(201);
+    for (let count = 0; count < 40; count += 1) expect((await exchangeBytes(server.port, start))?.status).toBe(201);
     const growth = await growthOf(async () => {
       for (const target of [
         "/v1/events?follow=0",
@@ -307,10 +307,10 @@ test.each(["api", "rpc"] as const)(
   "a body that comes in drops is waited for so long and no longer: %s",
   async (plane) => {
     const { answer, tookMs } = await drip[plane];
+    expect(tookMs).toBeGreaterThan(BODY_LIMIT_MS - 1000);
+    expect(tookMs).toBeLessThan(BODY_LIMIT_MS + patienceMs(3000));
     expect(answer?.status, answer?.text).toBe(408);
     expect(answer?.text).toContain("body");
-    expect(tookMs).toBeGreaterThan(BODY_LIMIT_MS - 1000);
-    expect(tookMs).toBeLessThan(BODY_LIMIT_MS + patienceMs(5000));
   },
   120_000,
 );
