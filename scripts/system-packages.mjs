@@ -14,6 +14,10 @@ export const systemPackages = [
   { name: "libc6-dev", file: "/usr/include/stdio.h", for: "run", why: "the C headers the launcher is compiled with" },
   { name: "make", program: "make", for: "run", why: "builds the guest" },
   { name: "musl-tools", program: "musl-gcc", for: "run", why: "links the guest statically, so it runs in any image" },
+  { name: "python3", program: "python3", for: "run", why: "a program that code in sandboxes expects to find" },
+  { name: "git", program: "git", for: "run", why: "a program that code in sandboxes expects to find" },
+  { name: "curl", program: "curl", for: "run", why: "a program that code in sandboxes expects to find" },
+  { name: "iproute2", program: "ss", for: "run", why: "tells code in sandboxes which ports are open" },
   { name: "clang", program: "clang", for: "fuzz", why: "compiles the fuzz targets" },
   { name: "libclang-rt-14-dev", has: hasFuzzerRuntime, for: "fuzz", why: "the fuzzing engine itself" },
 ];
