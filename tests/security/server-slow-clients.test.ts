@@ -284,7 +284,7 @@ describe("a client that asks for much", () => {
         `/v2/sandboxes/${sandbox.id}/logs`,
       ]) {
         const asked = Array.from({ length: 10 }, () => client.control({ target }));
-        for (const answer of await Promise.all(asked)) expect(answer.body.length, target).toBeLessThan(8 * MIB);
+        for (const answer of await Promise.all(asked)) expect(answer.body.length, target).toBeLessThan(4 * MIB);
       }
     });
     expect(growth).toBeLessThan(MOST_GROWTH_BYTES);

@@ -1,6 +1,7 @@
 /** The body of a create, v1 and v2, as the request that it amounts to. */
 import { HoldfastError, invalidArgument } from "@holdfast/protocol";
 import { z } from "zod";
+import { boundTexts, MAX_ENVIRONMENT_BYTES, MAX_METADATA_BYTES } from "../http/text-record.js";
 import type { CreateRequest } from "../sandboxes/types.js";
 import { networkFromCreate, networkSchema } from "./network.js";
 import { timeoutSeconds } from "./request-input.js";
@@ -24,8 +25,8 @@ export function createBodySchema(options: { readonly maxTimeoutSeconds: number }
   return z.strictObject({
     templateID: z.string().min(1, { error: "a template's name" }),
     timeout: timeoutSeconds(1, options.maxTimeoutSeconds).optional(),
-    metadata: z.record(metadataKey, z.string()).optional(),
-    envVars: z.record(envName, envValue).optional(),
+    metadata: z.record(metadataKey, z.string()).superRefine(boundTexts(MAX_METADATA_BYTES)).optional(),
+    envVars: z.record(envName, envValue).superRefine(boundTexts(MAX_ENVIRONMENT_BYTES)).optional(),
     // Every sandbox is secured, whatever is asked for.
     secure: z.boolean().optional(),
     allow_internet_access: z.boolean().optional(),

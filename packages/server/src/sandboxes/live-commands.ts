@@ -98,7 +98,7 @@ export class SandboxCommands implements LiveCommands {
         from: { stdout: summary.stdoutBytes, stderr: summary.stderrBytes },
       });
       control.detach();
-      if (row !== undefined) this.#keep(row, control, Promise.resolve());
+      if (row !== undefined) this.#keep({ ...row, argv: summary.argv }, control, Promise.resolve());
       else {
         const found = rowFromSummary(this.#sandbox.id, summary);
         this.#keep(found, control, this.#recordStart(found));
@@ -273,11 +273,16 @@ export class SandboxCommands implements LiveCommands {
     );
   }
 
+  /** The whole of it is in memory while it runs; what is kept for the history is short. */
   #recordStart(row: CommandRow): Promise<void> {
     const message = `Command ${row.id} started as pid ${row.pid}.`;
-    const data = { commandId: row.id, pid: row.pid, argv: row.argv };
+    const argv = abridge(row.argv);
+    const data = { commandId: row.id, pid: row.pid, argv };
     return this.#record(
-      this.#events.commandStarted(row, { kind: "command_started", message, data, keyId: this.#keyId }),
+      this.#events.commandStarted(
+        { ...row, argv, env: abridgeRecord(row.env) },
+        { kind: "command_started", message, data, keyId: this.#keyId },
+      ),
     );
   }
 
@@ -341,4 +346,28 @@ function lostEnding(row: CommandRow, why: string): CommandEnding {
     },
     message: `Lost: ${why}.`,
   };
+}
+
+/** How much of a command line, and of an environment, is kept. */
+const KEPT_CHARACTERS = 4096;
+
+function abridge(texts: readonly string[]): string[] {
+  let left = KEPT_CHARACTERS;
+  const kept: string[] = [];
+  for (const text of texts) {
+    if (left <= 0) return [...kept, `… ${texts.length - kept.length} more`];
+    kept.push(text.length <= left ? text : `${text.slice(0, left)}…`);
+    left -= text.length;
+  }
+  return kept;
+}
+
+function abridgeRecord(record: Readonly<Record<string, string>>): Record<string, string> {
+  let left = KEPT_CHARACTERS;
+  return Object.fromEntries(
+    Object.entries(record).filter(([name, value]) => {
+      left -= name.length + value.length;
+      return left >= 0;
+    }),
+  );
 }

@@ -24,6 +24,7 @@ import type {
   SandboxRow,
   Store,
 } from "../store/store.js";
+import { checkAgainstHost, checkTimeout } from "./check-request.js";
 import { EventLog } from "./event-log.js";
 import { hostInfo } from "./host-info.js";
 import { KeyBudget } from "./key-budget.js";
@@ -40,6 +41,7 @@ const HOUR_MS = 3_600_000;
 const CLEAN_EVERY_MS = 60_000;
 const CLEAN_BATCH = 100;
 const MAX_SAMPLES = 10_000;
+const MAX_COMMANDS = 1000;
 
 export interface ServiceParts {
   readonly config: ServerConfig;
@@ -113,7 +115,9 @@ export class SandboxService implements Sandboxes {
     request: CreateRequest,
     options: { idempotencyToken?: string | undefined } = {},
   ): Promise<SandboxRow> {
+    checkTimeout(request.timeoutMs, this.#parts.config);
     const template = this.templates.get(request.template);
+    if (Object.keys(request.limits).length > 0) await checkAgainstHost(request.limits, this.#parts.engine);
     const limits = resolveSandboxLimits({ ...template.limits, ...request.limits });
     const keyId = keyIdOf(caller);
     const id = createSandboxId();
@@ -179,6 +183,7 @@ export class SandboxService implements Sandboxes {
     timeoutMs: number,
     options: { extendOnly?: boolean } = {},
   ): Promise<SandboxRow> {
+    checkTimeout(timeoutMs, this.#parts.config);
     return (await this.#life(caller, id)).setTimeout(timeoutMs, { extendOnly: options.extendOnly ?? false });
   }
 
@@ -191,6 +196,7 @@ export class SandboxService implements Sandboxes {
     id: string,
     options: { timeoutMs?: number | undefined; memory?: boolean | undefined },
   ): Promise<{ row: SandboxRow; resumed: boolean }> {
+    checkTimeout(options.timeoutMs ?? 0, this.#parts.config);
     return (await this.#life(caller, id)).resume(options);
   }
 
@@ -200,6 +206,7 @@ export class SandboxService implements Sandboxes {
     limits: { memoryBytes?: number; cpuMillis?: number; pids?: number },
   ): Promise<SandboxRow> {
     const life = await this.#life(caller, id);
+    await checkAgainstHost(limits, this.#parts.engine);
     const { keyId } = life.row;
     const grows = (limits.memoryBytes ?? life.row.limits.memoryBytes) - life.row.limits.memoryBytes;
     this.#budget.change(caller, keyId, grows);
@@ -277,7 +284,7 @@ export class SandboxService implements Sandboxes {
   }
 
   async commands(caller: Caller, id: string): Promise<CommandRow[]> {
-    return this.#parts.store.commands.list((await this.find(caller, id)).id);
+    return this.#parts.store.commands.list((await this.find(caller, id)).id, { limit: MAX_COMMANDS });
   }
 
   async command(caller: Caller, id: string, commandId: number): Promise<CommandRow> {

@@ -1,6 +1,7 @@
 /** What our own API takes. Every object is strict: a field that we do not know is refused by name, never dropped. */
 import { MAX_TIMEOUT_MS } from "@holdfast/protocol";
 import { z } from "zod";
+import { boundTexts, MAX_ENVIRONMENT_BYTES, MAX_METADATA_BYTES } from "../http/text-record.js";
 
 const MAX_GRACE_MS = 600_000;
 const MAX_TERMINAL_SIZE = 65_535;
@@ -24,6 +25,7 @@ const amount = z.number().int("a whole number");
 const mode = whole(0, 0o7777);
 
 const environment = z.record(z.string(), text).superRefine((env, context) => {
+  boundTexts(MAX_ENVIRONMENT_BYTES)(env, context);
   for (const key of Object.keys(env)) {
     if (!/^[^=\0]+$/.test(key)) {
       context.addIssue({ code: "custom", path: [key], message: "a name without '=' and NUL" });
@@ -70,7 +72,7 @@ export const bodies = {
       })
       .default({}),
     env: environment.default({}),
-    metadata: z.record(z.string(), text).default({}),
+    metadata: z.record(z.string(), text).superRefine(boundTexts(MAX_METADATA_BYTES)).default({}),
     timeoutMs: timeoutMs.default(300_000),
     onTimeout: z.enum(["kill", "pause", "stop"], { error: "kill, pause or stop" }).default("kill"),
     autoResume: z.boolean().default(false),

@@ -12,6 +12,9 @@ import { createProcessService } from "./process-service.js";
 
 /** Of one message, as JSON: about 6 MiB of input to a command. */
 const MOST_REQUEST_BYTES = 8 * 1024 * 1024;
+/** How long a message may take to arrive. Only the one RPC whose input is a stream may take longer. */
+const BODY_MS = 30_000;
+const STREAMED_INPUT = "/process.Process/StreamInput";
 /** The longest that a timer of Node's can wait. */
 const LONGEST_TIMEOUT_MS = 2 ** 31 - 1;
 
@@ -78,9 +81,29 @@ async function checkRequest(request: FastifyRequest, reply: FastifyReply): Promi
   return reply.code(objection.status).send({ code: "invalid_argument", message: objection.message });
 }
 
+/** Connect collects a message for as long as it takes; each would hold what has come so far. */
+async function boundBodyTime(request: FastifyRequest, reply: FastifyReply): Promise<void> {
+  const { raw } = request;
+  if (request.routeOptions.url === STREAMED_INPUT || raw.complete) return;
+  const { socket } = raw;
+  const timer = setTimeout(() => {
+    if (raw.complete || socket.destroyed) return;
+    if (!reply.raw.headersSent) {
+      const message = `body: expected all of it within ${BODY_MS / 1000} s`;
+      reply.raw.writeHead(408, { "content-type": "application/json", connection: "close" });
+      reply.raw.end(JSON.stringify({ code: "deadline_exceeded", message }));
+    }
+    socket.destroySoon();
+  }, BODY_MS);
+  const stop = () => clearTimeout(timer);
+  raw.once("end", stop);
+  reply.raw.once("close", stop);
+}
+
 export async function registerEnvdRpc(app: FastifyInstance, parts: ServerParts): Promise<void> {
   await app.register(async (scope) => {
     scope.addHook("onRequest", checkRequest);
+    scope.addHook("onRequest", boundBodyTime);
     await scope.register(fastifyConnectPlugin, {
       routes: (router) => {
         router.service(Process, createProcessService());

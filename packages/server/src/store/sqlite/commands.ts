@@ -62,8 +62,37 @@ function commandFromColumns(columns: Selectable<CommandTable>): CommandRow {
   };
 }
 
+/** So many of a sandbox's commands are remembered, with their events; a sandbox may run millions. */
+const REMEMBERED = 10_000;
+/** Looking for what to forget takes longer than a command's own row: not every time. */
+const FORGET_EVERY = 512;
+
 export function createCommands(connection: Connection): Store["commands"] {
   const { build } = connection;
+
+  function forgetOld({ sandboxId, id }: CommandRow): void {
+    if (id % FORGET_EVERY !== 0 || id <= REMEMBERED) return;
+    const oldest = build
+      .selectFrom("commands")
+      .select("started_at")
+      .where("sandbox_id", "=", sandboxId)
+      .where("id", "=", id - REMEMBERED);
+    connection.run(
+      build
+        .deleteFrom("events")
+        .where("sandbox_id", "=", sandboxId)
+        .where("kind", "in", ["command_started", "command_ended"])
+        .where("at", "<", oldest),
+    );
+    connection.run(
+      build
+        .deleteFrom("commands")
+        .where("sandbox_id", "=", sandboxId)
+        .where("id", "<", id - REMEMBERED)
+        .where("ended_at", "is not", null),
+    );
+  }
+
   return {
     async insert(row, event) {
       const columns = columnsFromCommand(row);
@@ -75,6 +104,7 @@ export function createCommands(connection: Connection): Store["commands"] {
         .onConflict((conflict) => conflict.columns(["sandbox_id", "id"]).doUpdateSet(rest));
       return connection.transaction(() => {
         forSandbox(row.sandboxId, () => connection.run(query));
+        forgetOld(row);
         return appendEvent(connection, { ...event, sandboxId: row.sandboxId });
       });
     },

@@ -1,0 +1,32 @@
+/** What nobody can be given, whoever asks and by whichever route. */
+import type { Engine } from "@holdfast/engine";
+import { formatBytes, HoldfastError, type SandboxLimits } from "@holdfast/protocol";
+import type { ServerConfig } from "../config/schema.js";
+
+export function checkTimeout(timeoutMs: number, config: ServerConfig): void {
+  const maxMs = config.maxTimeoutSeconds * 1000;
+  if (timeoutMs <= maxMs) return;
+  throw new HoldfastError("invalid_argument", `timeoutMs: expected at most ${maxMs}, got ${timeoutMs}`, {
+    details: { field: "timeoutMs" },
+    hint: "It can be extended again and again. The server's setting maxTimeoutSeconds bounds one step.",
+  });
+}
+
+/** A limit above what the host has bounds nothing. */
+export async function checkAgainstHost(limits: Partial<SandboxLimits>, engine: Engine): Promise<void> {
+  const capacity = await engine.capacity();
+  const bounds = [
+    ["memoryBytes", capacity.memoryBytes, formatBytes],
+    ["diskBytes", capacity.diskBytes, formatBytes],
+    ["pids", capacity.pids, String],
+  ] as const;
+  for (const [name, most, show] of bounds) {
+    const asked = limits[name];
+    if (asked === undefined || asked <= most) continue;
+    throw new HoldfastError(
+      "invalid_argument",
+      `limits.${name}: expected at most ${most} (${show(most)}, which is all that this host has), got ${asked}`,
+      { details: { field: `limits.${name}` } },
+    );
+  }
+}
