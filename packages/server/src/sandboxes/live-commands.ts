@@ -2,6 +2,7 @@
  * The commands of one running sandbox. For each there is one handle that stays as long as the command runs: input and
  * signals go through it, and its ending is recorded by it whether or not anybody reads the output. Readers come and go.
  */
+import { setImmediate as nextTurn } from "node:timers/promises";
 import type { Command, CommandSpec, CommandSummary, OutputEvent, OutputOffsets, Sandbox } from "@holdfast/engine";
 import { type CommandEnding, HoldfastError } from "@holdfast/protocol";
 import type { Logger } from "pino";
@@ -278,7 +279,7 @@ export class SandboxCommands implements LiveCommands {
     const message = `Command ${row.id} started as pid ${row.pid}.`;
     const argv = abridge(row.argv);
     const data = { commandId: row.id, pid: row.pid, argv };
-    return this.#record(
+    return this.#record(() =>
       this.#events.commandStarted(
         { ...row, argv, env: abridgeRecord(row.env) },
         { kind: "command_started", message, data, keyId: this.#keyId },
@@ -289,7 +290,7 @@ export class SandboxCommands implements LiveCommands {
   #recordEnd(row: CommandRow, ending: CommandEnding): Promise<void> {
     const data = { commandId: row.id, cause: ending.cause, incidents: ending.incidents, exitCode: ending.exitCode };
     const message = `Command ${row.id}: ${ending.message}`;
-    return this.#record(
+    return this.#record(() =>
       this.#events.commandEnded(row.sandboxId, row.id, ending, new Date(), {
         kind: "command_ended",
         message,
@@ -299,9 +300,13 @@ export class SandboxCommands implements LiveCommands {
     );
   }
 
-  /** A store that fails must not end commands; it is said in the log. */
-  #record(work: Promise<void>): Promise<void> {
-    const recording = work
+  /**
+   * After what the client waits for: should we die in between, the next server learns the same from the guest. A store
+   * that fails must not end commands; it is said in the log.
+   */
+  #record(work: () => Promise<void>): Promise<void> {
+    const recording = nextTurn()
+      .then(work)
       .catch((error) => {
         this.#log.error(
           { sandbox: this.#sandbox.id, error: HoldfastError.from(error).message },

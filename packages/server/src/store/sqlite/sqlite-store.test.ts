@@ -222,6 +222,19 @@ describe("commands", () => {
     expect(await store.events.lastSeq()).toBe(3);
   });
 
+  test("are forgotten when there are very many newer ones, with their events, unless they still run", async () => {
+    const { id } = await insertSandbox();
+    const start = (command: number) =>
+      store.commands.insert(commandRow(id, command, { startedAt: new Date(T0 + command) }), {
+        ...newEvent("command_started"),
+        keyId,
+      });
+    for (const command of [1, 2, 752]) await start(command);
+    await store.commands.end(id, 1, COMMAND_ENDING, new Date(T0), { ...newEvent("command_ended"), keyId });
+    await start(10_752);
+    expect((await store.commands.list(id)).map((row) => row.id)).toEqual([10_752, 752, 2]);
+  });
+
   test("of a new boot take the place of those with the same number", async () => {
     const { id } = await insertSandbox();
     await store.commands.insert(commandRow(id, 1), { ...newEvent("command_started"), keyId });
