@@ -265,7 +265,7 @@ test("limits, time, usage, host, idempotency", async () => {
   await a.setTimeout(50);
   const kinds: string[] = [];
   for await (const { kind } of a.events()) kinds.push(kind);
-  expect(kinds).toEqual(["created", "resized", "timeout_changed", "timeout_changed", "ended"]);
+  expect(kinds).toEqual(["created", "resized", "timeout_changed", "timeout_changed", "ending", "ended"]);
   const again: string[] = [];
   for await (const { kind } of a.events({ follow: false })) again.push(kind);
   expect(again).toEqual(kinds);
