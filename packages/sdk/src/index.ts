@@ -34,6 +34,6 @@ export { type FileOptions, Files, type ReadOptions, type WriteOptions } from "./
 export { Holdfast, Sandboxes } from "./holdfast.js";
 export type { ListOptions, PageOptions } from "./list.js";
 export type { OutputItem, OutputOffsets } from "./output.js";
-export type { CommandLine, CommandOptions, RunOptions, RunResult, StartOptions } from "./run.js";
+export type { CommandLine, CommandOptions, RunOptions, RunResult, StartOptions, StreamedCommand } from "./run.js";
 export { type CreateOptions, type ResizeLimits, Sandbox } from "./sandbox.js";
 export type { ConnectionOptions, Content } from "./transport.js";

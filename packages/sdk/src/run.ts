@@ -9,7 +9,7 @@ import {
 import { chunksOf } from "./chunks.js";
 import { Command } from "./command.js";
 import { lines } from "./json-lines.js";
-import { followOutput, type ReceivedLine } from "./output.js";
+import { followOutput, type OutputItem, type ReceivedLine } from "./output.js";
 import { OutputTail } from "./output-tail.js";
 import type { Content, Transport } from "./transport.js";
 
@@ -128,6 +128,26 @@ async function begin(
   return { command: new Command(transport, sandboxPath, first.value.command), received };
 }
 
+/** A command that was started by its reader, which has it from the first byte. */
+export interface StreamedCommand {
+  readonly command: Command;
+  /** Its output to its end; comes back by itself when the connection breaks. What it returns is how it ended. */
+  readonly output: AsyncGenerator<OutputItem, CommandEnding>;
+}
+
+export async function streamCommand(
+  transport: Transport,
+  sandboxPath: string,
+  line: CommandLine,
+  options: StartOptions,
+): Promise<StreamedCommand> {
+  const { signal, whenReaderIsSlow } = options;
+  const { command, received } = await begin(transport, sandboxPath, commandBody(line, options), signal);
+  const path = `${sandboxPath}/commands/${command.id}`;
+  const from = { stdout: 0, stderr: 0 };
+  return { command, output: followOutput({ transport, path, from, signal, whenReaderIsSlow, first: received }) };
+}
+
 export async function runCommand(
   transport: Transport,
   sandboxPath: string,
@@ -135,8 +155,11 @@ export async function runCommand(
   options: RunOptions,
 ): Promise<RunResult> {
   const { stdin, signal, maxOutputBytes = DEFAULT_MAX_OUTPUT_BYTES, ...commandOptions } = options;
-  const body = commandBody(line, { ...commandOptions, stdin: stdin === undefined ? "closed" : "open" });
-  const { command, received } = await begin(transport, sandboxPath, body, signal);
+  const { command, output } = await streamCommand(transport, sandboxPath, line, {
+    ...commandOptions,
+    stdin: stdin === undefined ? "closed" : "open",
+    signal,
+  });
   const leaving = new AbortController();
   // What a program does not read is nobody's error: it may end before its input does.
   if (stdin !== undefined) command.stdin.write(stdin, { close: true, signal: leaving.signal }).catch(() => {});
@@ -144,13 +167,6 @@ export async function runCommand(
     stdout: new Collected(maxOutputBytes, options.onStdout),
     stderr: new Collected(maxOutputBytes, options.onStderr),
   };
-  const output = followOutput({
-    transport,
-    path: `${sandboxPath}/commands/${command.id}`,
-    from: { stdout: 0, stderr: 0 },
-    signal,
-    first: received,
-  });
   try {
     for (;;) {
       const { done, value } = await output.next();

@@ -22,6 +22,8 @@ import {
   type RunResult,
   runCommand,
   type StartOptions,
+  type StreamedCommand,
+  streamCommand,
 } from "./run.js";
 import { type ConnectionOptions, Transport } from "./transport.js";
 
@@ -87,6 +89,14 @@ export class Sandbox {
    */
   run(line: CommandLine, options: RunOptions = {}): Promise<RunResult> {
     return runCommand(this.#transport, this.#path, line, options);
+  }
+
+  /**
+   * Starts a command and reads it from its first byte: however fast it writes, nothing is lost, because it waits for its
+   * reader.
+   */
+  stream(line: CommandLine, options: StartOptions = {}): Promise<StreamedCommand> {
+    return streamCommand(this.#transport, this.#path, line, options);
   }
 
   /** Starts a command and leaves it running. Its output is kept, as much as `limits.outputBytes` of the sandbox says. */

@@ -2,7 +2,7 @@
 import { Readable } from "node:stream";
 import type { ReadStream, WriteStream } from "node:tty";
 import { type CommandEnding, HoldfastError, signalNumber } from "@holdfast/protocol";
-import type { Command, Sandbox } from "@holdfast/sdk";
+import type { Command, Sandbox, StreamedCommand } from "@holdfast/sdk";
 import { exitCodeOfEnding, READER_GONE } from "../run/exit-code.js";
 import { nameFlag } from "../run/name-flag.js";
 import { OutputPump } from "../run/output-pump.js";
@@ -14,7 +14,6 @@ import { note, noteError } from "../text/notes.js";
 import { type ExecFlags, type ExecPlan, planExec } from "./exec-plan.js";
 import { outputEvents } from "./output-events.js";
 import { ServerClient } from "./server-client.js";
-import { type AttachedCommand, startAttached } from "./start-attached.js";
 
 /** Between the first signal to us and an end by force. */
 const GRACE_MS = 2000;
@@ -34,7 +33,7 @@ export async function exec(name: string, argv: readonly string[], flags: ExecFla
     const server = await ServerClient.open(flags);
     const sandbox = await server.find(name);
     if (plan.detach) return await startDetached(sandbox, plan, flags.json === true);
-    report = await execPlan(server, sandbox, plan, pump);
+    report = await execPlan(sandbox, plan, pump);
   } catch (reason) {
     const error = nameFlag(reason);
     noteError(error);
@@ -52,12 +51,13 @@ async function startDetached(sandbox: Sandbox, plan: ExecPlan, json: boolean): P
   return 0;
 }
 
-async function execPlan(server: ServerClient, sandbox: Sandbox, plan: ExecPlan, pump: OutputPump): Promise<RunReport> {
+async function execPlan(sandbox: Sandbox, plan: ExecPlan, pump: OutputPump): Promise<RunReport> {
   const signals = new SignalForwarder(GRACE_MS);
   const leaving = new AbortController();
   const starting = AbortSignal.any([signals.early, leaving.signal]);
   try {
-    const attached = await startAttached(server, sandbox, plan.body, starting);
+    const { argv, ...options } = plan.body;
+    const attached = await sandbox.stream(argv, { ...options, signal: starting });
     const { ending, by } = await join(attached, plan, pump, { signals, leaving });
     if (by !== READER_GONE) for (const text of notesOfEnding(ending)) note(text);
     return { ...reportOfEnding(ending, sandbox.id), exitCode: exitCode(ending, by) };
@@ -84,7 +84,7 @@ function exitCode(ending: CommandEnding, by: string | undefined): number {
 }
 
 async function join(
-  { command, output }: AttachedCommand,
+  { command, output }: StreamedCommand,
   plan: ExecPlan,
   pump: OutputPump,
   { signals, leaving }: { readonly signals: SignalForwarder; readonly leaving: AbortController },
@@ -142,7 +142,7 @@ function feed(command: Command, signal: AbortSignal): void {
   });
 }
 
-async function deliver(command: Command, output: AttachedCommand["output"], pump: OutputPump): Promise<CommandEnding> {
+async function deliver(command: Command, output: StreamedCommand["output"], pump: OutputPump): Promise<CommandEnding> {
   let ending: CommandEnding | undefined;
   await pump.run(
     outputEvents(output, (value) => {

@@ -36,13 +36,9 @@ function createFetch(address: ServerAddress): typeof globalThis.fetch {
 
 export class ServerClient {
   readonly #holdfast: Holdfast;
-  readonly #fetch: typeof globalThis.fetch;
-  readonly #apiKey: string | undefined;
 
   private constructor(options: { readonly url: string; readonly apiKey?: string; readonly fetch: typeof fetch }) {
     this.#holdfast = new Holdfast(options);
-    this.#fetch = options.fetch;
-    this.#apiKey = options.apiKey;
   }
 
   static async open(flags: ServerFlags): Promise<ServerClient> {
@@ -54,18 +50,6 @@ export class ServerClient {
         ? { url: "http://localhost", fetch }
         : { url: address.url, apiKey: address.apiKey, fetch },
     );
-  }
-
-  /** For an answer that is read as it comes. */
-  post(path: string, body: unknown, signal: AbortSignal): Promise<Response> {
-    const key = this.#apiKey === undefined ? {} : { "x-api-key": this.#apiKey };
-    return this.#fetch(`${this.#holdfast.url}${path}`, {
-      method: "POST",
-      headers: { "content-type": "application/json", ...key },
-      body: JSON.stringify(body),
-      redirect: "error",
-      signal,
-    });
   }
 
   create(body: CreateSandboxBody): Promise<Sandbox> {

@@ -4,7 +4,7 @@ import { once } from "node:events";
 import { createReadStream, type Stats, statSync } from "node:fs";
 import { Readable } from "node:stream";
 import { type CommandEnding, HoldfastError, invalidArgument } from "@holdfast/protocol";
-import type { AttachedCommand } from "../client/start-attached.js";
+import type { StreamedCommand } from "@holdfast/sdk";
 import { type Inside, isDirectoryInside, startTar, TarNotes, tarExitCode } from "./inside.js";
 import { destinationOf, type HostSide, type SandboxSide } from "./places.js";
 
@@ -67,7 +67,7 @@ async function startPacker(directory: string): Promise<ChildProcessByStdio<null,
 
 /** Sends the archive and waits for the end of the command that takes it. */
 async function feed(
-  { command, output }: AttachedCommand,
+  { command, output }: StreamedCommand,
   archive: Readable,
   signal: AbortSignal,
 ): Promise<CommandEnding> {
@@ -82,7 +82,7 @@ async function feed(
   return ending;
 }
 
-async function readNotes(output: AttachedCommand["output"]): Promise<CommandEnding> {
+async function readNotes(output: StreamedCommand["output"]): Promise<CommandEnding> {
   const notes = new TarNotes();
   for (;;) {
     const { done, value } = await output.next();

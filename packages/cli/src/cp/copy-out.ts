@@ -5,7 +5,7 @@ import { type FileHandle, open, rename, rm, writeFile } from "node:fs/promises";
 import { Readable, type Writable } from "node:stream";
 import { pipeline } from "node:stream/promises";
 import { type CommandEnding, type FileInfo, HoldfastError, invalidArgument } from "@holdfast/protocol";
-import type { AttachedCommand } from "../client/start-attached.js";
+import type { StreamedCommand } from "@holdfast/sdk";
 import { EXIT } from "../run/exit-code.js";
 import { note } from "../text/notes.js";
 import { type Inside, infoOf, isDirectoryInside, startTar, TarNotes, tarExitCode } from "./inside.js";
@@ -115,11 +115,11 @@ async function receiveDirectory(from: SandboxSide, path: string, inside: Inside)
 
 /** The output of tar inside: what it packs, and how it ended once all of it was read. */
 class Archive {
-  readonly #output: AttachedCommand["output"];
+  readonly #output: StreamedCommand["output"];
   readonly #notes = new TarNotes();
   ending: CommandEnding | undefined;
 
-  constructor({ output }: AttachedCommand) {
+  constructor({ output }: StreamedCommand) {
     this.#output = output;
   }
 

@@ -14,6 +14,6 @@ export async function copy(source: string, destination: string, flags: CopyFlags
   const plan = planCopy(source, destination);
   const server = await ServerClient.open(flags);
   const sandbox = await server.find(plan.direction === "in" ? plan.to.sandbox : plan.from.sandbox);
-  const at = { server, sandbox, user: flags.user };
+  const at = { sandbox, user: flags.user };
   return plan.direction === "in" ? copyIn(plan.from, plan.to, at) : copyOut(plan.from, plan.to, at);
 }

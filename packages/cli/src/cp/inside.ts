@@ -1,12 +1,9 @@
 /** What a copy asks of the sandbox beside the content itself. */
 import { type CommandEnding, type FileInfo, HoldfastError, printable } from "@holdfast/protocol";
-import type { Sandbox } from "@holdfast/sdk";
-import type { ServerClient } from "../client/server-client.js";
-import { type AttachedCommand, startAttached } from "../client/start-attached.js";
+import type { Sandbox, StreamedCommand } from "@holdfast/sdk";
 import { note } from "../text/notes.js";
 
 export interface Inside {
-  readonly server: ServerClient;
   readonly sandbox: Sandbox;
   readonly user: string | undefined;
 }
@@ -34,13 +31,12 @@ export async function isDirectoryInside(inside: Inside, path: string): Promise<b
 }
 
 export async function startTar(
-  { server, sandbox, user }: Inside,
+  { sandbox, user }: Inside,
   args: readonly string[],
   options: { readonly stdin: "open" | "closed"; readonly signal: AbortSignal },
-): Promise<AttachedCommand> {
-  const body = { argv: ["tar", ...args], stdin: options.stdin, ...(user === undefined ? {} : { user }) };
+): Promise<StreamedCommand> {
   try {
-    return await startAttached(server, sandbox, body, options.signal);
+    return await sandbox.stream(["tar", ...args], { ...options, user });
   } catch (reason) {
     if (!(reason instanceof HoldfastError) || reason.code !== "command_failed_to_start") throw reason;
     throw new HoldfastError(
