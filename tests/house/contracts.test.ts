@@ -45,10 +45,14 @@ test("docs/errors.md explains every error code once, and no other", () => {
 
 test("every suite that SPECIFICATION.md names is there", () => {
   // "x" stands for any of them.
-  const named = [...readText("SPECIFICATION.md").matchAll(/`(contract|engine|security|server|sdk|e2e|guest)\/([a-z-]{2,})`/g)];
+  const named = [
+    ...readText("SPECIFICATION.md").matchAll(/`(contract|engine|security|server|sdk|e2e|guest)\/([a-z-]{2,})`/g),
+  ];
   const missing = named.filter(([, suite, name]) => {
     const folder = { contract: "tests/engine/contract", sdk: "tests/contract", guest: "guest/tests" }[suite ?? ""];
-    return !["ts", "test.ts", "test.mjs"].some((ending) => existsSync(join(root, folder ?? `tests/${suite}`, `${name}.${ending}`)));
+    return !["ts", "test.ts", "test.mjs"].some((ending) =>
+      existsSync(join(root, folder ?? `tests/${suite}`, `${name}.${ending}`)),
+    );
   });
   expect(named.length).toBeGreaterThan(20);
   expect(missing.map(([text]) => text)).toEqual([]);

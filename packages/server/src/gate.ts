@@ -1,5 +1,6 @@
 /** The door of the server: counts the requests under way, and can be shut. */
 import type { ServerResponse } from "node:http";
+import type { Duplex } from "node:stream";
 import { setTimeout as sleep } from "node:timers/promises";
 import type { Handlers } from "./listen.js";
 
@@ -10,6 +11,8 @@ const ENDLESS = /connect\+json|x-ndjson|event-stream/;
 export class Gate {
   readonly #handlers: () => Handlers | undefined;
   readonly #active = new Set<ServerResponse>();
+  /** Connections that are no longer HTTP. The server that accepted them does not know them any more. */
+  readonly #upgraded = new Set<Duplex>();
   #closed = false;
 
   constructor(handlers: () => Handlers | undefined) {
@@ -21,8 +24,13 @@ export class Gate {
     onCheckContinue: (request, response) => this.#enter(response)?.onCheckContinue(request, response),
     onUpgrade: (request, socket, head) => {
       const handlers = this.#closed ? undefined : this.#handlers();
-      if (handlers === undefined) socket.destroy();
-      else handlers.onUpgrade(request, socket, head);
+      if (handlers === undefined) {
+        socket.destroy();
+        return;
+      }
+      this.#upgraded.add(socket);
+      socket.once("close", () => this.#upgraded.delete(socket));
+      handlers.onUpgrade(request, socket, head);
     },
   };
 
@@ -32,6 +40,7 @@ export class Gate {
     while (Date.now() < deadline && [...this.#active].some((response) => !isEndless(response))) {
       await sleep(DRAIN_LOOK_MS);
     }
+    for (const socket of this.#upgraded) socket.destroy();
   }
 
   /** Undefined if it was turned away. */

@@ -11,23 +11,27 @@ const ROTATE_BYTES = 1024 * 1024;
 export class Endings {
   readonly #path: string;
   #bytes: number | undefined;
+  /** Whether the file may end in the middle of a line: then a new one begins with a line's end. */
+  #torn = true;
 
   constructor(path: string) {
     this.#path = path;
   }
 
   write(id: number, ending: CommandEnding): void {
-    const line = `${JSON.stringify({ id, ending })}\n`;
+    const line = `${this.#torn ? "\n" : ""}${JSON.stringify({ id, ending })}\n`;
     try {
       this.#bytes ??= sizeOf(this.#path);
       if (this.#bytes > ROTATE_BYTES) {
         renameSync(this.#path, `${this.#path}.old`);
         this.#bytes = 0;
       }
+      this.#torn = true;
       appendFileSync(this.#path, line, { mode: 0o600 });
+      this.#torn = false;
       this.#bytes += line.length;
     } catch {
-      // The sandbox is being removed: nobody will ask again.
+      // The sandbox is being removed and nobody will ask again, or the disk is full and part of a line was written.
     }
   }
 
@@ -48,11 +52,7 @@ export class Endings {
         // Nothing has ended yet.
         return [];
       }
-      // A line that was cut off by our sudden death has no end.
-      return text
-        .split("\n")
-        .slice(0, -1)
-        .map((line) => JSON.parse(line) as { id: number; ending: CommandEnding });
+      return text.split("\n").flatMap(parseLine);
     });
   }
 }
@@ -62,5 +62,15 @@ function sizeOf(path: string): number {
     return statSync(path).size;
   } catch {
     return 0;
+  }
+}
+
+/** A line that was cut off, by our sudden death or a full disk, says nothing; the others still do. */
+function parseLine(line: string): { readonly id: number; readonly ending: CommandEnding }[] {
+  if (line === "") return [];
+  try {
+    return [JSON.parse(line) as { id: number; ending: CommandEnding }];
+  } catch {
+    return [];
   }
 }

@@ -342,10 +342,10 @@ export class BubblewrapSandbox implements Sandbox {
       );
     }
     this.#connection.close(this.#endedError());
-    const counters = this.#cgroup.readSandbox();
+    const counters = this.#lastCounters();
     const own = this.#cause ?? { kind: "lost", why: "no cause was recorded" };
     const cause: SandboxCause =
-      own.kind === "guest_exited" && counters.guestOomKills > 0
+      own.kind === "guest_exited" && (counters.guestOomKills ?? 0) > 0
         ? // Not what the sandbox was given for its programs: more of that would not help.
           {
             kind: "guest_exited",
@@ -366,6 +366,17 @@ export class BubblewrapSandbox implements Sandbox {
     };
     await this.#leave(cause.kind === "stopped");
     return ending;
+  }
+
+  /** Nothing that fails here may keep it from ending. */
+  #lastCounters(): Partial<ReturnType<SandboxCgroup["readSandbox"]>> {
+    try {
+      return this.#cgroup.readSandbox();
+    } catch (error) {
+      const { message } = HoldfastError.from(error);
+      this.#host.log.warn({ sandbox: this.id, error: message }, "the last counters of a sandbox could not be read");
+      return {};
+    }
   }
 
   async #leave(keepFiles: boolean): Promise<void> {

@@ -5,7 +5,7 @@
  * A fixed number of slots, found by the command's id: a command that is so old that a newer one took its slot is read
  * from its first kept byte again.
  */
-import { closeSync, ftruncateSync, openSync, readSync, rmSync, writeSync } from "node:fs";
+import { closeSync, constants, openSync, readSync, rmSync, writeSync } from "node:fs";
 import type { OutputOffsets } from "@holdfast/engine";
 
 const SLOTS = 1024;
@@ -18,6 +18,7 @@ export class DeliveredOffsets {
   /** What the file says about commands that are being read. */
   readonly #known = new Map<number, OutputOffsets>();
   #fd: number | undefined;
+  #removed = false;
 
   constructor(path: string) {
     this.#path = path;
@@ -41,7 +42,12 @@ export class DeliveredOffsets {
     this.#slot.writeDoubleLE(commandId, 0);
     this.#slot.writeDoubleLE(after.stdout, 8);
     this.#slot.writeDoubleLE(after.stderr, 16);
-    writeSync(this.#open(), this.#slot, 0, SLOT_BYTES, (commandId % SLOTS) * SLOT_BYTES);
+    try {
+      const fd = this.#open();
+      if (fd !== undefined) writeSync(fd, this.#slot, 0, SLOT_BYTES, (commandId % SLOTS) * SLOT_BYTES);
+    } catch {
+      // The disk is full, say. It is known in memory, and the next chunk tries again; no reader loses output for it.
+    }
   }
 
   /** The command has ended: what is known about it need not stay in memory. */
@@ -56,24 +62,27 @@ export class DeliveredOffsets {
 
   /** For a sandbox that is gone. */
   remove(): void {
+    this.#removed = true;
     this.close();
     rmSync(this.#path, { force: true });
   }
 
   #read(commandId: number): OutputOffsets | undefined {
-    const length = readSync(this.#open(), this.#slot, 0, SLOT_BYTES, (commandId % SLOTS) * SLOT_BYTES);
-    if (length < SLOT_BYTES || this.#slot.readDoubleLE(0) !== commandId) return undefined;
+    try {
+      const fd = this.#open();
+      if (fd === undefined) return undefined;
+      const length = readSync(fd, this.#slot, 0, SLOT_BYTES, (commandId % SLOTS) * SLOT_BYTES);
+      if (length < SLOT_BYTES || this.#slot.readDoubleLE(0) !== commandId) return undefined;
+    } catch {
+      return undefined;
+    }
     return { stdout: this.#slot.readDoubleLE(8), stderr: this.#slot.readDoubleLE(16) };
   }
 
-  #open(): number {
-    if (this.#fd === undefined) {
-      this.#fd = openSync(this.#path, "a+", 0o600);
-      closeSync(this.#fd);
-      // "a+" made it; writing in place needs "r+".
-      this.#fd = openSync(this.#path, "r+");
-      ftruncateSync(this.#fd, SLOTS * SLOT_BYTES);
-    }
+  /** Undefined once it is removed: a reader that is still behind must not make it anew. */
+  #open(): number | undefined {
+    if (this.#removed) return undefined;
+    this.#fd ??= openSync(this.#path, constants.O_RDWR | constants.O_CREAT, 0o600);
     return this.#fd;
   }
 }

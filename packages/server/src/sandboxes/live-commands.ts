@@ -175,7 +175,8 @@ export class SandboxCommands implements LiveCommands {
     const running = [...this.#running.values()].slice(-MAX_LAST_WORDS);
     if (options.askGuest && running.length > 0) {
       const deadline = new Promise<void>((resolve) => setTimeout(resolve, LAST_WORDS_MS).unref());
-      await Promise.race([deadline, this.#readTails(running)]);
+      // A guest that cannot answer any more has said its last words.
+      await Promise.race([deadline, this.#readTails(running).catch(() => {})]);
     }
     return [...this.#ended.slice(-MAX_LAST_WORDS), ...running].slice(-MAX_LAST_WORDS).map(({ row, tails }) => ({
       row,

@@ -1,7 +1,14 @@
-/** What is kept of a sandbox's end, for whoever asks later. */
+/** A sandbox's end, as it is kept and told. */
 import type { Sandbox } from "@holdfast/engine";
-import type { CommandInfo, Postmortem, SandboxEnding } from "@holdfast/protocol";
-import type { CommandRow } from "../store/store.js";
+import {
+  type CommandInfo,
+  describeSandboxCause,
+  HoldfastError,
+  type Postmortem,
+  type SandboxCause,
+  type SandboxEnding,
+} from "@holdfast/protocol";
+import type { CommandRow, SandboxRow } from "../store/store.js";
 import type { LastWords } from "./live-commands.js";
 
 export function commandInfo(row: CommandRow): CommandInfo {
@@ -35,4 +42,17 @@ export function postmortemOf(
       stderrTail: stderr.toString("base64"),
     })),
   };
+}
+
+/** For one that has no processes whose counters could be read. */
+export function endingWithoutSandbox(row: SandboxRow, cause: SandboxCause): SandboxEnding {
+  const wallMs = Date.now() - row.createdAt.getTime();
+  const usage = { memoryPeakBytes: null, cpuMs: 0, wallMs, pidsPeak: null };
+  return { sandboxId: row.id, cause, usage, message: describeSandboxCause(cause) };
+}
+
+export function endedError({ id, ending }: SandboxRow): HoldfastError {
+  return new HoldfastError("sandbox_ended", `sandbox ${id} has ended. ${ending?.message ?? ""}`.trim(), {
+    details: { cause: ending?.cause },
+  });
 }

@@ -46,6 +46,7 @@ export async function recover(
     alive.delete(row.id);
     const hasFiles =
       stopped.delete(row.id) || (sandbox === undefined && row.status === "paused" && engine.salvage(row.id));
+    let life: SandboxLife | undefined;
     try {
       if (row.status === "creating") {
         // Nobody was told of it.
@@ -55,7 +56,7 @@ export async function recover(
         await store.sandboxes.remove(row.id);
         continue;
       }
-      const life = keep(row);
+      life = keep(row);
       if (row.ending !== null) await life.endAsIntended(sandbox, row.ending, hasFiles);
       else if (sandbox !== undefined) await life.adopt(sandbox);
       else if (hasFiles) await life.adoptFiles("the server or the host was restarted, and its processes with it");
@@ -64,7 +65,11 @@ export async function recover(
       else if (life.row.status === "paused") counts.paused += 1;
       else counts.lost += 1;
     } catch (error) {
-      log.error({ sandbox: row.id, error: HoldfastError.from(error).message }, "a sandbox could not be taken over");
+      const { message } = HoldfastError.from(error);
+      log.error({ sandbox: row.id, error: message }, "a sandbox could not be taken over");
+      await sandbox?.kill(OUR_NAME);
+      await life?.lost(`it could not be taken over: ${message}`);
+      counts.lost += 1;
     }
   }
   for (const sandbox of alive.values()) {

@@ -7,28 +7,25 @@
  *      ^ <──── thaw ──────────┘ └───────── boot ────────────────┘
  *      └── kill, time is up, death of its own ──> ended
  */
-import { setMaxListeners } from "node:events";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import type { Engine, Sandbox } from "@holdfast/engine";
-import {
-  describeSandboxCause,
-  formatDuration,
-  HoldfastError,
-  type SandboxCause,
-  type SandboxEnding,
-} from "@holdfast/protocol";
+import { formatDuration, HoldfastError, type SandboxCause, type SandboxEnding } from "@holdfast/protocol";
 import type { Logger } from "pino";
-import type { NetworkSettings, NewEvent, SandboxRow, Store } from "../store/store.js";
+import type { NetworkSettings, SandboxRow, Store } from "../store/store.js";
 import { DeliveredOffsets } from "./delivered-offsets.js";
 import type { EventLog } from "./event-log.js";
 import { ExpiryTimer } from "./expiry-timer.js";
+import { LifeRecord } from "./life-record.js";
 import { type LastWords, SandboxCommands } from "./live-commands.js";
-import { postmortemOf } from "./postmortem.js";
-import type { LiveSandbox, Opened } from "./types.js";
+import { createLive, type Live } from "./live-sandbox.js";
+import { endedError, endingWithoutSandbox, postmortemOf } from "./postmortem.js";
+import type { Opened } from "./types.js";
 
 /** How long a request waits for a sandbox that is being resumed. */
 const PATIENCE_MS = 10_000;
+/** How long after a failure to end a sandbox whose time is up it is tried again. */
+const RETRY_MS = 5000;
 
 export interface LifeParts {
   readonly engine: Engine;
@@ -47,10 +44,10 @@ export class SandboxLife {
   readonly #delivered: DeliveredOffsets;
   readonly #expiry = new ExpiryTimer();
   readonly #onEnded: (life: SandboxLife) => void;
-  #row: SandboxRow;
+  readonly #record: LifeRecord;
   #sandbox: Sandbox | undefined;
   #commands: SandboxCommands | undefined;
-  #live: { readonly sandbox: LiveSandbox; readonly gone: AbortController } | undefined;
+  #live: Live | undefined;
   #transition: Transition | undefined;
   #queue: Promise<unknown> = Promise.resolve();
   #released = false;
@@ -59,13 +56,17 @@ export class SandboxLife {
 
   constructor(parts: LifeParts, row: SandboxRow, onEnded: (life: SandboxLife) => void) {
     this.#parts = parts;
-    this.#row = row;
+    this.#record = new LifeRecord(parts, row);
     this.#onEnded = onEnded;
     this.#delivered = new DeliveredOffsets(join(parts.directory, row.id));
   }
 
   get row(): SandboxRow {
-    return this.#row;
+    return this.#record.row;
+  }
+
+  get #row(): SandboxRow {
+    return this.#record.row;
   }
 
   /** The engine's, while there is one: running or frozen. */
@@ -76,7 +77,7 @@ export class SandboxLife {
   /** It runs from now on, for the first time. */
   async begin(sandbox: Sandbox): Promise<void> {
     this.#setSandbox(sandbox);
-    await this.#apply(
+    await this.#record.wish(
       { status: "running" },
       {
         kind: "created",
@@ -101,8 +102,8 @@ export class SandboxLife {
       return;
     }
     if (sandbox.state === "frozen") await sandbox.thaw();
-    await this.#commands?.adopt();
-    await this.#apply(
+    await this.#adoptCommands();
+    await this.#record.fact(
       { status: "running" },
       { kind: "adopted", message: "Taken over by a restarted server; nothing in it was interrupted.", data: {} },
     );
@@ -112,7 +113,7 @@ export class SandboxLife {
   /** Only its files were found after a restart of the server. */
   async adoptFiles(why: string): Promise<void> {
     if (this.#row.status === "paused" && this.#row.memoryKept === false) return;
-    await this.#apply(
+    await this.#record.fact(
       { status: "paused", memoryKept: false, expiresAt: null },
       { kind: "paused", message: `Paused with its files only: ${why}.`, data: { memoryKept: false, why } },
     );
@@ -127,7 +128,7 @@ export class SandboxLife {
 
   /** It did not survive while no server was running. */
   async lost(why: string): Promise<void> {
-    await this.#finish(this.#endingWithoutSandbox({ kind: "lost", why }), []);
+    await this.#finish(endingWithoutSandbox(this.#row, { kind: "lost", why }), []);
   }
 
   /** As it will be when an end that has begun is over: nobody is told that it runs who could not reach it. */
@@ -150,6 +151,8 @@ export class SandboxLife {
       if (this.#transition === undefined) {
         const failure = await this.resume({}).then(() => undefined, HoldfastError.from);
         if (failure !== undefined && this.#row.status === "paused") throw failure;
+        // It was resumed, and is not there: another change is on its way.
+        if (failure === undefined && this.#live === undefined) return { kind: "busy" };
       } else await Promise.race([this.#queue, sleep(PATIENCE_MS, undefined, { ref: false })]);
     }
   }
@@ -201,7 +204,7 @@ export class SandboxLife {
       }
       const boots = await this.#wake(options.memory ?? true);
       const how = boots === this.#row.boots ? "with its processes" : "from its files";
-      await this.#apply(
+      await this.#record.fact(
         { status: "running", memoryKept: null, boots, timeoutMs, expiresAt: new Date(Date.now() + timeoutMs) },
         { kind: "resumed", message: `Resumed ${how}.`, data: { boots, timeoutMs } },
       );
@@ -210,14 +213,25 @@ export class SandboxLife {
     });
   }
 
-  resize(limits: { memoryBytes?: number; cpuMillis?: number; pids?: number }): Promise<SandboxRow> {
+  /** `reserve` is told by how much its memory grows, when its turn has come, and may refuse. */
+  resize(
+    limits: { memoryBytes?: number; cpuMillis?: number; pids?: number },
+    reserve: (grownBytes: number) => void,
+  ): Promise<SandboxRow> {
     return this.#exclusive(undefined, async () => {
       if (this.#row.status === "paused" || this.#sandbox === undefined) {
         throw new HoldfastError("sandbox_paused", `sandbox ${this.#row.id} is paused`, { hint: "Resume it first." });
       }
       const before = this.#row.limits;
-      await this.#sandbox.resize(limits);
-      await this.#apply(
+      const grownBytes = (limits.memoryBytes ?? before.memoryBytes) - before.memoryBytes;
+      reserve(grownBytes);
+      try {
+        await this.#sandbox.resize(limits);
+      } catch (error) {
+        reserve(-grownBytes);
+        throw error;
+      }
+      await this.#record.fact(
         { limits: { ...before, ...limits } },
         { kind: "resized", message: "Its limits were changed.", data: { before, after: { ...before, ...limits } } },
       );
@@ -227,7 +241,7 @@ export class SandboxLife {
 
   setNetwork(network: NetworkSettings): Promise<SandboxRow> {
     return this.#exclusive(undefined, async () => {
-      await this.#apply(
+      await this.#record.wish(
         { network },
         // Not the settings: they may hold a proxy's password and headers that are secrets.
         {
@@ -248,6 +262,7 @@ export class SandboxLife {
   async release(): Promise<void> {
     await this.#queue;
     this.#released = true;
+    this.#record.close();
     this.#commands?.release();
     this.#expiry.clear();
     this.#delivered.close();
@@ -270,22 +285,7 @@ export class SandboxLife {
   /** Requests reach it from now on, and its time runs. */
   #goLive(): void {
     const { sandbox, commands } = this.#alive();
-    const gone = new AbortController();
-    // Every stream of the sandbox listens, and there may be thousands.
-    setMaxListeners(0, gone.signal);
-    const row = () => this.#row;
-    this.#live = {
-      gone,
-      sandbox: {
-        id: this.#row.id,
-        get row() {
-          return row();
-        },
-        sandbox,
-        commands,
-        gone: gone.signal,
-      },
-    };
+    this.#live = createLive(() => this.#row, sandbox, commands);
     this.#armTimer();
   }
 
@@ -305,7 +305,7 @@ export class SandboxLife {
   }
 
   #alive(): { sandbox: Sandbox; commands: SandboxCommands } {
-    if (this.#sandbox === undefined || this.#commands === undefined) throw this.#endedError();
+    if (this.#sandbox === undefined || this.#commands === undefined) throw endedError(this.#row);
     return { sandbox: this.#sandbox, commands: this.#commands };
   }
 
@@ -314,7 +314,7 @@ export class SandboxLife {
     await sandbox.freeze();
     const releasedBytes = await sandbox.reclaim();
     const heldBytes = (await sandbox.stats()).memoryBytes;
-    await this.#apply(
+    await this.#record.fact(
       { status: "paused", memoryKept: true, expiresAt: null },
       {
         kind: "paused",
@@ -334,8 +334,8 @@ export class SandboxLife {
       this.#sandbox = sandbox;
       throw error;
     }
-    await commands.settled();
-    await this.#apply(
+    await this.#settleCommands(commands);
+    await this.#record.fact(
       { status: "paused", memoryKept: false, expiresAt: null },
       { kind: "paused", message: `Paused with its files only (${why}).`, data: { memoryKept: false, why } },
     );
@@ -343,16 +343,30 @@ export class SandboxLife {
 
   /** A pause that failed leaves it running, if it does. */
   async #goOn(): Promise<void> {
-    if (this.#sandbox?.state === "frozen") await this.#sandbox.thaw();
+    try {
+      if (this.#sandbox?.state === "frozen") await this.#sandbox.thaw();
+    } catch (error) {
+      this.#complain(error, "a sandbox whose pause failed could not be thawed");
+    }
     if (this.#sandbox?.state === "running") this.#goLive();
+  }
+
+  /** The sandbox is worth more than what is known about its commands. */
+  async #adoptCommands(): Promise<void> {
+    this.#commandsUnknown = false;
+    const failed = "the commands of a sandbox could not all be taken over";
+    await this.#commands?.adopt().catch((error: unknown) => this.#complain(error, failed));
+  }
+
+  #complain(error: unknown, what: string): void {
+    this.#parts.log.error({ sandbox: this.#row.id, error: HoldfastError.from(error).message }, what);
   }
 
   /** Makes it run; resolves to the number of its boots. */
   async #wake(withMemory: boolean): Promise<number> {
     if (this.#sandbox !== undefined && withMemory) {
       await this.#sandbox.thaw();
-      if (this.#commandsUnknown) await this.#commands?.adopt();
-      this.#commandsUnknown = false;
+      if (this.#commandsUnknown) await this.#adoptCommands();
       return this.#row.boots;
     }
     if (this.#sandbox !== undefined) await this.#stop("a resume without its memory");
@@ -363,7 +377,7 @@ export class SandboxLife {
   async #setExpiry(timeoutMs: number, extendOnly: boolean): Promise<void> {
     const expiresAt = new Date(Date.now() + timeoutMs);
     if (extendOnly && this.#row.expiresAt !== null && expiresAt <= this.#row.expiresAt) return;
-    await this.#apply(
+    await this.#record.wish(
       { expiresAt, timeoutMs },
       {
         kind: "timeout_changed",
@@ -388,26 +402,28 @@ export class SandboxLife {
         ? this.#end({ kind: "timed_out", limitMs: timeoutMs }, (sandbox) => sandbox.expire(timeoutMs))
         : this.pause({ memory: onTimeout === "pause", why: "its time was up" });
     done.catch((error) => {
-      const { message } = HoldfastError.from(error);
-      this.#parts.log.error({ sandbox: this.#row.id, error: message }, "a sandbox whose time is up could not be ended");
+      this.#complain(error, "a sandbox whose time is up could not be ended or paused");
+      // Again, but not at once: whatever is wrong with the host, this must not make it worse.
+      const again = new Date(Date.now() + RETRY_MS);
+      if (!this.#isEnding()) this.#expiry.set(again, () => this.#onTimeUp(expiresAt));
     });
   }
 
   #end(cause: SandboxCause, how: (sandbox: Sandbox) => Promise<SandboxEnding>): Promise<SandboxEnding> {
-    if (this.#row.status === "ended" || this.#transition === "ending") return Promise.reject(this.#endedError());
+    if (this.#row.status === "ended" || this.#transition === "ending") return Promise.reject(endedError(this.#row));
     // From here on it is not found by any request, whatever is still going on with it.
     this.#transition = "ending";
     this.#expiry.clear();
     return this.#chain(async () => {
-      if (this.#row.status === "ended") throw this.#endedError();
+      if (this.#row.status === "ended") throw endedError(this.#row);
       const sandbox = this.#sandbox;
       this.#sandbox = undefined;
-      const intended = this.#endingWithoutSandbox(cause);
+      const intended = endingWithoutSandbox(this.#row, cause);
       // Before anything of it is taken apart: should we be killed on the way, the next server knows why it ended.
-      await this.#apply({ ending: intended }, { kind: "ending", message: intended.message, data: { cause } });
+      await this.#record.fact({ ending: intended }, { kind: "ending", message: intended.message, data: { cause } });
       if (sandbox === undefined) {
         this.#leaveLive();
-        await this.#parts.engine.discard(this.#row.id);
+        await this.#discard();
         await this.#finish(intended, []);
         return intended;
       }
@@ -417,6 +433,16 @@ export class SandboxLife {
       await this.#finish(ending, words, sandbox);
       return ending;
     });
+  }
+
+  async #discard(): Promise<void> {
+    try {
+      await this.#parts.engine.discard(this.#row.id);
+    } catch (error) {
+      // Its files are there still: it is paused as before, and can be asked to end again.
+      this.#transition = undefined;
+      throw error;
+    }
   }
 
   /** It ended without our doing. */
@@ -429,47 +455,31 @@ export class SandboxLife {
     this.#chain(async () => {
       const words = (await this.#commands?.lastWords({ askGuest: false })) ?? [];
       await this.#finish(ending, words, sandbox);
-    }).catch((error) => {
-      const { message } = HoldfastError.from(error);
-      this.#parts.log.error({ sandbox: this.#row.id, error: message }, "the end of a sandbox was not recorded");
-    });
+    }).catch((error) => this.#complain(error, "the end of a sandbox was not recorded"));
   }
 
   async #finish(ending: SandboxEnding, words: readonly LastWords[], sandbox?: Sandbox): Promise<void> {
-    const { store } = this.#parts;
-    await this.#commands?.settled();
-    await store.postmortems.put(this.#row.id, postmortemOf(ending, words, sandbox));
-    await this.#apply(
+    const { id } = this.#row;
+    await this.#settleCommands(this.#commands);
+    await this.#record.write(() => this.#parts.store.postmortems.put(id, postmortemOf(ending, words, sandbox)));
+    await this.#record.fact(
       { status: "ended", endedAt: new Date(), ending, expiresAt: null, memoryKept: null },
       { kind: "ended", message: ending.message, data: { cause: ending.cause, usage: ending.usage } },
     );
     this.#delivered.remove();
-    this.#onEnded(this);
+    // Not before the store knows it: until then whoever asks is told by us.
+    void this.#record.written().then(() => this.#onEnded(this));
   }
 
-  #endingWithoutSandbox(cause: SandboxCause): SandboxEnding {
-    return {
-      sandboxId: this.#row.id,
-      cause,
-      usage: {
-        memoryPeakBytes: null,
-        cpuMs: 0,
-        wallMs: Date.now() - this.#row.createdAt.getTime(),
-        pidsPeak: null,
-      },
-      message: describeSandboxCause(cause),
-    };
-  }
-
-  async #apply(change: Partial<Omit<SandboxRow, "id" | "keyId">>, event: NewEvent): Promise<void> {
-    await this.#parts.events.apply(this.#row.id, change, event);
-    this.#row = { ...this.#row, ...change };
+  async #settleCommands(commands: SandboxCommands | undefined): Promise<void> {
+    const failed = "how the commands of a sandbox ended could not all be recorded";
+    await commands?.settled().catch((error: unknown) => this.#complain(error, failed));
   }
 
   /** One change after the other. `transition` says what others find meanwhile. */
   #exclusive<T>(transition: Transition | undefined, work: () => Promise<T>): Promise<T> {
     return this.#chain(async () => {
-      if (this.#row.status === "ended" || this.#transition === "ending") throw this.#endedError();
+      if (this.#row.status === "ended" || this.#transition === "ending") throw endedError(this.#row);
       this.#transition = transition;
       try {
         return await work();
@@ -483,12 +493,5 @@ export class SandboxLife {
     const result = this.#queue.then(work);
     this.#queue = result.catch(() => {});
     return result;
-  }
-
-  #endedError(): HoldfastError {
-    const { id, ending } = this.#row;
-    return new HoldfastError("sandbox_ended", `sandbox ${id} has ended. ${ending?.message ?? ""}`.trim(), {
-      details: { cause: ending?.cause },
-    });
   }
 }

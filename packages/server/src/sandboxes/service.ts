@@ -1,6 +1,6 @@
 /** All sandboxes of this server. What one of them goes through is in sandbox-life.ts; here they are found and counted. */
 import { createHash } from "node:crypto";
-import { mkdirSync } from "node:fs";
+import { mkdirSync, readdirSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import type { Engine, Sandbox } from "@holdfast/engine";
 import {
@@ -96,6 +96,7 @@ export class SandboxService implements Sandboxes {
     mkdirSync(directory, { recursive: true, mode: 0o700 });
     const service = new SandboxService(parts, await SandboxTokens.open(parts.store), directory);
     const recovery = await recover(parts, (row) => service.#keep(row, { counted: false }));
+    service.#removeStrayOffsets(directory);
     service.#sampler.start();
     service.#cleaner = setInterval(() => void service.#clean(), CLEAN_EVERY_MS);
     service.#cleaner.unref();
@@ -208,14 +209,7 @@ export class SandboxService implements Sandboxes {
     const life = await this.#life(caller, id);
     await checkAgainstHost(limits, this.#parts.engine);
     const { keyId } = life.row;
-    const grows = (limits.memoryBytes ?? life.row.limits.memoryBytes) - life.row.limits.memoryBytes;
-    this.#budget.change(caller, keyId, grows);
-    try {
-      return await life.resize(limits);
-    } catch (error) {
-      this.#budget.change({ kind: "operator" }, keyId, -grows);
-      throw error;
-    }
+    return life.resize(limits, (grownBytes) => this.#budget.change(caller, keyId, grownBytes));
   }
 
   async setNetwork(caller: Caller, id: string, network: NetworkSettings): Promise<SandboxRow> {
@@ -368,6 +362,7 @@ export class SandboxService implements Sandboxes {
   async #make(caller: Caller, row: SandboxRow, image: Parameters<Engine["create"]>[0]["image"]): Promise<SandboxRow> {
     const { engine, store } = this.#parts;
     let sandbox: Sandbox | undefined;
+    let kept = false;
     try {
       this.#budget.take(caller, row.keyId, row.limits.memoryBytes);
     } catch (error) {
@@ -391,11 +386,12 @@ export class SandboxService implements Sandboxes {
       sandbox = await created;
       await inserted;
       const life = this.#keep(row, { counted: true });
+      kept = true;
       await life.begin(sandbox);
       return life.row;
     } catch (error) {
-      this.#lives.delete(row.id);
-      this.#budget.free(row.keyId, row.limits.memoryBytes);
+      // One that died in this very moment has been let go of already.
+      if (this.#lives.delete(row.id) || !kept) this.#budget.free(row.keyId, row.limits.memoryBytes);
       await sandbox?.kill("its creation, which failed");
       await store.idempotency.releaseFor(row.id);
       await store.sandboxes.remove(row.id);
@@ -438,6 +434,13 @@ export class SandboxService implements Sandboxes {
 
   *#engineSandboxes(): Iterable<Sandbox> {
     for (const life of this.#lives.values()) if (life.sandbox !== undefined) yield life.sandbox;
+  }
+
+  /** Left by a server that was killed while it ended a sandbox. */
+  #removeStrayOffsets(directory: string): void {
+    for (const name of readdirSync(directory)) {
+      if (!this.#lives.has(name as SandboxId)) rmSync(join(directory, name), { force: true });
+    }
   }
 
   /** Forgets what ended long ago. */

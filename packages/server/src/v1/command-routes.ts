@@ -3,6 +3,7 @@ import type { CommandSpec } from "@holdfast/engine";
 import { HoldfastError, validateCommandLimits } from "@holdfast/protocol";
 import type { FastifyPluginAsync, FastifyReply, FastifyRequest } from "fastify";
 import type { ServerParts } from "../parts.js";
+import type { Attachment } from "../sandboxes/types.js";
 import { given } from "./given.js";
 import { whileRunning, whyGone } from "./gone.js";
 import { bodyOf, commandAddress, expectNothing, queryOf, sandboxId } from "./input.js";
@@ -20,6 +21,18 @@ function commandSpec(request: FastifyRequest): CommandSpec {
   return spec;
 }
 
+/** Should it start after all when the sandbox was paused meanwhile, nobody reads it, so nobody may hold it up. */
+function startWhileRunning(spec: CommandSpec, at: Parameters<typeof whileRunning>[1]): Promise<Attachment> {
+  const starting = at.live.commands.start(spec);
+  return whileRunning(starting, at).catch((error: unknown) => {
+    starting.then(
+      (attachment) => attachment.detach(),
+      () => {},
+    );
+    throw error;
+  });
+}
+
 export function commandRoutes(parts: ServerParts, streams: OpenStreams): FastifyPluginAsync {
   const { sandboxes, log } = parts;
 
@@ -29,7 +42,7 @@ export function commandRoutes(parts: ServerParts, streams: OpenStreams): Fastify
     const { caller } = request;
     const live = await sandboxes.openFor(caller, sandboxId(request));
     const stream = streams.prepare(reply, "end");
-    const attachment = await whileRunning(live.commands.start(spec), { sandboxes, caller, live });
+    const attachment = await startWhileRunning(spec, { sandboxes, caller, live });
     if (stream.closed.aborted) {
       // Nobody has learnt its id: nobody could ever end it.
       attachment.detach();
@@ -113,7 +126,7 @@ export function commandRoutes(parts: ServerParts, streams: OpenStreams): Fastify
       const spec = commandSpec(request);
       const { caller } = request;
       const live = await sandboxes.openFor(caller, sandboxId(request));
-      const attachment = await whileRunning(live.commands.start(spec), { sandboxes, caller, live });
+      const attachment = await startWhileRunning(spec, { sandboxes, caller, live });
       attachment.detach();
       return reply.status(201).send(commandInfo(attachment.row));
     });
