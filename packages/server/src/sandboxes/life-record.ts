@@ -20,6 +20,8 @@ export class LifeRecord {
   #row: SandboxRow;
   /** Writes happen in the order in which things happened, also when the first has to wait for the disk. */
   #written: Promise<void> = Promise.resolve();
+  /** The store does not take what came before: nobody need wait to hear that again. */
+  #isStuck = false;
 
   constructor(parts: { readonly events: EventLog; readonly log: Logger }, row: SandboxRow) {
     this.#events = parts.events;
@@ -51,7 +53,7 @@ export class LifeRecord {
       tried = resolve;
     });
     this.#written = this.#written.then(() => this.#persist(work, tried));
-    await Promise.race([this.#written, firstTry]);
+    if (!this.#isStuck) await Promise.race([this.#written, firstTry]);
   }
 
   /** When everything so far is in the store. */
@@ -67,6 +69,7 @@ export class LifeRecord {
     for (let waitMs = FIRST_RETRY_MS; ; waitMs = Math.min(waitMs * 2, LONGEST_RETRY_MS)) {
       try {
         await work();
+        this.#isStuck = false;
         return;
       } catch (reason) {
         const { code, message } = HoldfastError.from(reason);
@@ -74,6 +77,7 @@ export class LifeRecord {
         if (code === "sandbox_not_found") return;
         this.#log.error({ sandbox: this.#row.id, error: message }, "what became of a sandbox could not be written yet");
       }
+      this.#isStuck = true;
       tried();
       try {
         await sleep(waitMs, undefined, { signal: this.#closing.signal, ref: false });
