@@ -16,6 +16,7 @@ import { serverCommand } from "./server-command.js";
 import { serverCreate } from "./server-create.js";
 import { serverCrowd } from "./server-crowd.js";
 import { serverFiles } from "./server-files.js";
+import { serverOutput } from "./server-output.js";
 import { serverThousand } from "./server-thousand.js";
 import { thousandIdle } from "./thousand-idle.js";
 import { throughput } from "./throughput.js";
@@ -30,6 +31,7 @@ const FIGURES: readonly Figure[] = [
   throughput,
   serverCreate,
   serverCommand,
+  serverOutput,
   serverFiles,
   serverThousand,
   serverCrowd,

@@ -3,7 +3,7 @@ import type { BubblewrapEngine, CommandSpec, Sandbox as EngineSandbox } from "@h
 import { resolveSandboxLimits } from "@holdfast/protocol";
 import { Holdfast } from "@holdfast/sdk";
 import { Sandbox as E2bSandbox } from "e2b";
-import { envelope, exchange, sandboxHeaders, text } from "./raw-http.js";
+import { countBytes, envelope, exchange, sandboxHeaders, text } from "./raw-http.js";
 import { expectSuccess } from "./sandboxes.js";
 import type { ServerProcess } from "./server-process.js";
 
@@ -18,12 +18,28 @@ export interface ClientSandbox {
   readonly id: string;
   /** Runs the line to its end; `onOutput` is called when the first byte of output is there. */
   run(onOutput?: () => void): Promise<void>;
+  /** Reads so many bytes of a command's output. */
+  readOutput(bytes: number): Promise<void>;
   kill(): Promise<void>;
 }
 
 export interface Client {
   readonly name: string;
   create(): Promise<ClientSandbox>;
+}
+
+const zeroes = (bytes: number): string[] => ["/usr/bin/head", "-c", String(bytes), "/dev/zero"];
+
+function expectBytes(seen: number, bytes: number): void {
+  if (seen !== bytes) throw new Error(`${seen} of ${bytes} bytes of output arrived`);
+}
+
+/** Counts the characters of output that is all zeroes, and so one byte each. */
+class Counter {
+  count = 0;
+  readonly add = (text: string): void => {
+    this.count += text.length;
+  };
 }
 
 export const connectionTo = (server: ServerProcess) => ({
@@ -49,6 +65,11 @@ export function e2bClient(server: ServerProcess, name = "e2b SDK"): Client {
           const { stdout } = await sandbox.commands.run(LINE, onOutput === undefined ? {} : { onStdout: onOutput });
           expectHello(stdout);
         },
+        async readOutput(bytes) {
+          const seen = new Counter();
+          await sandbox.commands.run(zeroes(bytes).join(" "), { onStdout: seen.add });
+          expectBytes(seen.count, bytes);
+        },
         async kill() {
           await sandbox.kill();
         },
@@ -68,6 +89,11 @@ export function ownClient(server: ServerProcess): Client {
         async run(onOutput) {
           const { stdout } = await sandbox.run(LINE, onOutput === undefined ? {} : { onStdout: onOutput });
           expectHello(stdout);
+        },
+        async readOutput(bytes) {
+          const seen = new Counter();
+          await sandbox.run(zeroes(bytes), { onStdout: seen.add });
+          expectBytes(seen.count, bytes);
         },
         async kill() {
           await sandbox.kill();
@@ -105,12 +131,16 @@ export function rawClient(server: ServerProcess): Client {
         "connect-protocol-version": "1",
         "connect-timeout-ms": String(COMMAND_MS),
       };
-      const [cmd, ...args] = ARGV;
-      const start = envelope({ process: { cmd, args, envs: {} }, stdin: false });
+      const start = ([cmd, ...args]: readonly string[]) => ({
+        url: `${url}/process.Process/Start`,
+        method: "POST",
+        headers,
+        body: envelope({ process: { cmd, args, envs: {} }, stdin: false }),
+      });
       return {
         id,
         async run(onOutput) {
-          const answer = await exchange({ url: `${url}/process.Process/Start`, method: "POST", headers, body: start });
+          const answer = await exchange(start(ARGV));
           let said = "";
           for await (const chunk of answer) {
             said += (chunk as Buffer).toString("latin1");
@@ -120,6 +150,11 @@ export function rawClient(server: ServerProcess): Client {
           if (!said.includes('"exited":true') || !said.includes(Buffer.from("hello\n").toString("base64"))) {
             throw new Error(`the measured command was answered with ${said}`);
           }
+        },
+        async readOutput(bytes) {
+          const onWire = await countBytes(await exchange(start(zeroes(bytes))));
+          // In base64, with a frame around each piece.
+          if (onWire < (bytes * 4) / 3) throw new Error(`${onWire} bytes on the wire are too few for ${bytes}`);
         },
         kill: () => rawKill(server, id),
       };
@@ -142,6 +177,13 @@ export function engineClient(engine: BubblewrapEngine): Client {
       return {
         id: sandbox.id,
         run: (onOutput) => runOnEngine(sandbox, onOutput),
+        async readOutput(bytes) {
+          const command = await sandbox.start({ ...ENGINE_COMMAND, argv: zeroes(bytes) });
+          let seen = 0;
+          for await (const event of command.output()) if (event.kind === "data") seen += event.bytes.length;
+          await expectSuccess(command.ended);
+          expectBytes(seen, bytes);
+        },
         async kill() {
           await sandbox.kill("the benchmark");
         },

@@ -2,7 +2,7 @@
 import { compareInTurns, createRow, type Figure, type Row, type Turns } from "./harness.js";
 import { type ClientSandbox, e2bClient, engineClient, ownClient, rawClient } from "./server-clients.js";
 import { sharedServer } from "./server-process.js";
-import { commandSubject, cpuOfServer, cpuOfThisProcess, withCpu } from "./server-subjects.js";
+import { commandSubject, cpuOfServer, cpuOfThisProcess, warmUp, withCpu } from "./server-subjects.js";
 
 const GOALS = { engine: { kind: "difference", atMost: 2 } } as const;
 
@@ -20,6 +20,7 @@ export const serverCommand: Figure = {
         commandSubject(client.name, sandboxes[index] as ClientSandbox),
       );
       if (e2b === undefined || engine === undefined || raw === undefined || own === undefined) return [];
+      for (const subject of [e2b, engine, raw, own]) await warmUp(() => subject.measure(), quick ? 10 : 500);
       const cpu = { ours: [] as number[], theirs: [] as number[] };
       const turns: Turns = { rounds: quick ? 1 : 3, turns: quick ? 20 : 200, roundMs: quick ? 2000 : 10_000, signal };
       return await server.profiled("command", async () => [

@@ -2,7 +2,14 @@
 import { type Bench, compareInTurns, createRow, type Figure, type Row, type Subject, type Turns } from "./harness.js";
 import { type Client, e2bClient, engineClient, ownClient, rawClient } from "./server-clients.js";
 import { type ServerProcess, sharedServer } from "./server-process.js";
-import { cpuOfServer, cpuOfThisProcess, createSubject, firstOutputSubject, withCpu } from "./server-subjects.js";
+import {
+  cpuOfServer,
+  cpuOfThisProcess,
+  createSubject,
+  firstOutputSubject,
+  warmUp,
+  withCpu,
+} from "./server-subjects.js";
 
 const CREATE_GOAL = { engine: { kind: "difference", atMost: 5 } } as const;
 /** A create and a command. */
@@ -42,6 +49,8 @@ export const serverCreate: Figure = {
     const { signal, quick } = bench;
     const server = await sharedServer(bench);
     const turns: Turns = { rounds: quick ? 1 : 3, turns: quick ? 5 : 60, roundMs: quick ? 3000 : 12_000, signal };
+    const clients = [rawClient(server), ownClient(server), engineClient(bench.engine)];
+    for (const client of clients) await warmUp(() => firstOutputSubject(client).measure(), quick ? 4 : 100);
     return server.profiled("create", async () => [
       ...(await compareClients(bench, server, "create", {
         subject: createSubject,

@@ -40,6 +40,18 @@ export function commandSubject(name: string, sandbox: ClientSandbox): Subject {
   return { name, measure: () => timed(() => sandbox.run()) };
 }
 
+/**
+ * A server that has just been started interprets what one that has served for a minute has compiled. The second is what
+ * users have, and the engine beside it is warm from the figures before.
+ */
+export async function warmUp(work: () => Promise<unknown>, times: number): Promise<void> {
+  let left = times;
+  const worker = async () => {
+    while (left-- > 0) await work();
+  };
+  await Promise.all(Array.from({ length: 4 }, worker));
+}
+
 /** As the subject, and counts the CPU time that a process spends on it: the noise of others is not in that. */
 export function withCpu(subject: Subject, spentMs: number[], readCpuMs: () => Promise<number>): Subject {
   return {

@@ -54,6 +54,14 @@ describe("cp", () => {
     expect(readdirSync(join(server.scratch, "out"))).toContain("tree");
   });
 
+  test("a directory whose archive is packed before anybody reads it arrives too", async () => {
+    const small = join(server.scratch, "small");
+    mkdirSync(small);
+    writeFileSync(join(small, "a"), "1");
+    await server.ok("cp", small, `${box}:/tmp/t1`);
+    expect(await server.ok("exec", box, "--", "cat", "/tmp/t1/a")).toBe("1");
+  });
+
   test("what a sandbox sends cannot leave the target, and is told", async () => {
     const plant =
       "mkdir d && ln -s /etc d/abs && ln -s ../../up d/up && echo fine > d/fine && ln -s fine d/ok && mkfifo d/pipe && cp /bin/true d/su && chmod 4755 d/su";

@@ -32,7 +32,14 @@ function describeOutOfMemory(cause: OutOfMemory): string {
 }
 
 function describeOutOfPids(cause: OutOfPids): string {
-  const peak = cause.peak === null ? "" : `, peak ${cause.peak}`;
+  // The limit is the sandbox's: one that used few of them was refused because of what else runs there.
+  const others = cause.peak !== null && cause.peak < cause.limit / 2;
+  const peak =
+    cause.peak === null
+      ? ""
+      : others
+        ? `, of which it had ${cause.peak} itself: the rest are held by what else runs in the sandbox`
+        : `, peak ${cause.peak}`;
   return `limit ${cause.limit}${peak}, ${cause.refused} ${cause.refused === 1 ? "fork was" : "forks were"} refused. Try --pids ${cause.limit * 2}, or start fewer processes at once.`;
 }
 

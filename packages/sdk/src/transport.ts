@@ -152,8 +152,12 @@ export class Transport {
   failure(reason: unknown, signal?: AbortSignal): HoldfastError {
     if (reason instanceof HoldfastError) return reason;
     if (signal?.aborted) return canceled(signal);
-    return new HoldfastError("server_unreachable", `cannot reach the server at ${this.url}: ${reasonText(reason)}`, {
-      hint: "Is it running? `holdfast serve` starts it; HOLDFAST_URL says where it is.",
+    const text = reasonText(reason);
+    const distrusted = /CERT|certificate|self.signed/i.test(`${text} ${reasonCode(reason)}`);
+    return new HoldfastError("server_unreachable", `cannot reach the server at ${this.url}: ${text}`, {
+      hint: distrusted
+        ? "Its certificate is not trusted here. In Node, NODE_EXTRA_CA_CERTS names the file of the CA that `holdfast serve` prints."
+        : "Is it running? `holdfast serve` starts it; HOLDFAST_URL says where it is.",
       details: { url: this.url },
       cause: reason,
     });

@@ -109,7 +109,7 @@ export async function listenForOperator(path: string, handlers: Handlers): Promi
       if ((error as NodeJS.ErrnoException).code !== "EADDRINUSE" || attempt > 0) throw HoldfastError.from(error);
     }
     if (await isAnswered(path)) {
-      throw new HoldfastError("invalid_argument", "another server uses this state directory", {
+      throw new HoldfastError("invalid_argument", `another server uses this state directory: it answers at ${path}`, {
         hint: "Stop it, or choose another directory with --state-dir.",
         details: { field: "stateDirectory", socketPath: path },
       });

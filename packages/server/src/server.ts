@@ -108,7 +108,6 @@ export async function startServer(options: {
     const engine = await BubblewrapEngine.open({ stateDirectory: config.stateDirectory, pool: config.pool, log });
     undo.push(() => engine.close({ sandboxes: "keep" }));
     const keys = createKeyRing(store);
-    const firstKey = await ensureKey(keys, config);
     const { service, recovery } = await SandboxService.open(
       { config, engine, store, log, version: readVersion() },
       { directory },
@@ -133,6 +132,8 @@ export async function startServer(options: {
     undo.push(() => closeServer(server));
     domain = publicName(config, port);
     networkHandlers = dispatcher;
+    // Last: nothing can fail any more, so the one time that its secret is told is not lost.
+    const firstKey = await ensureKey(keys, config);
     log.info({ port, adopted: recovery.adopted, paused: recovery.paused, lost: recovery.lost }, "ready");
     return {
       url: addressText(config, port),

@@ -21,6 +21,8 @@ export interface LogsFlags extends ServerFlags {
 
 /** What is kept comes at once; after so long without any, the rest has not been written yet. */
 const QUIET_MS = 300;
+/** A command that never falls silent: what was there when we asked has come long before this. */
+const LONGEST_MS = 2000;
 const MAX_COMMAND_LINE = 200;
 
 function parseNumber(text: string): number {
@@ -85,9 +87,10 @@ async function showOutput(command: Command, follow: boolean): Promise<void> {
   await pump.flush();
 }
 
-/** Leaves when nothing has come for a while. */
+/** Leaves when nothing has come for a while, or when it has gone on for long enough. */
 async function quiet(pump: OutputPump, leaving: AbortController): Promise<never> {
-  for (let before = -1; before !== pump.progress; ) {
+  const until = Date.now() + LONGEST_MS;
+  for (let before = -1; before !== pump.progress && Date.now() < until; ) {
     before = pump.progress;
     await sleep(QUIET_MS, undefined, { signal: leaving.signal });
   }

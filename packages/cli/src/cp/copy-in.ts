@@ -33,22 +33,24 @@ export async function copyIn(from: HostSide, to: SandboxSide, inside: Inside): P
 
 /** tar(1) of this machine packs, that of the sandbox unpacks; nothing of it is kept in between. */
 async function sendTree(directory: string, path: string, inside: Inside): Promise<number> {
-  const packer = await startPacker(directory);
-  const exited = once(packer, "exit");
   const leaving = new AbortController();
+  let packer: ChildProcessByStdio<null, Readable, null> | undefined;
   try {
     await inside.sandbox.files.makeDirectory(path, { user: inside.user });
     const unpacker = await startTar(inside, ["-x", "-o", "-f", "-", "-C", path], {
       stdin: "open",
       signal: leaving.signal,
     });
+    // Last: what a program has said and nobody reads by the time of its exit is thrown away by Node.
+    packer = await startPacker(directory);
+    const exited = once(packer, "exit");
     const ending = await feed(unpacker, packer.stdout, leaving.signal);
     packer.stdout.destroy();
     const [code] = (await exited) as [number | null];
     return code === 0 ? tarExitCode(ending) : 1;
   } finally {
     leaving.abort();
-    packer.kill();
+    packer?.kill();
   }
 }
 

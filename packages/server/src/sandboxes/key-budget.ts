@@ -22,7 +22,9 @@ export class KeyBudget {
     if (caller.kind === "key") {
       const { limits } = caller;
       if (limits.sandboxes !== null && use.sandboxes + 1 > limits.sandboxes) {
-        throw limitReached(`this key may have ${limits.sandboxes} sandboxes at once, and has ${use.sandboxes}`);
+        throw limitReached(
+          `this key may have ${limits.sandboxes} ${limits.sandboxes === 1 ? "sandbox" : "sandboxes"} at once, and has ${use.sandboxes}`,
+        );
       }
       if (limits.memoryBytes !== null && use.memoryBytes + memoryBytes > limits.memoryBytes) {
         throw limitReached(
