@@ -199,15 +199,17 @@ async function connectToGuest(
   signal: AbortSignal | undefined,
 ): Promise<GuestConnection> {
   const gone = new AbortController();
+  // By hand: a signal made of another one by AbortSignal.any is remembered by that one for as long as it lives.
+  const onAbort = () => gone.abort();
+  signal?.addEventListener("abort", onAbort, { once: true });
+  if (signal?.aborted) gone.abort();
   let exitStatus: string | undefined;
   void monitor?.exited.then((status) => {
     exitStatus = status;
     gone.abort();
   });
   try {
-    return await GuestConnection.open(socketPath, {
-      signal: signal === undefined ? gone.signal : AbortSignal.any([signal, gone.signal]),
-    });
+    return await GuestConnection.open(socketPath, { signal: gone.signal });
   } catch (error) {
     const log = readLog(logPath);
     if (log === "" && exitStatus === undefined) throw error;
@@ -217,5 +219,7 @@ async function connectToGuest(
       `the guest did not come up${ended}: ${log || HoldfastError.from(error).message}`,
       { cause: error },
     );
+  } finally {
+    signal?.removeEventListener("abort", onAbort);
   }
 }

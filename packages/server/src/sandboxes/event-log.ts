@@ -1,5 +1,5 @@
 /** The event log as it grows. Whoever follows it reads the store, and is told here when there is more to read. */
-import { EventEmitter, once } from "node:events";
+import { EventEmitter } from "node:events";
 import type { SandboxId } from "@holdfast/protocol";
 import type { CommandRow, EventRow, NewEvent, SandboxRow, Store } from "../store/store.js";
 
@@ -35,16 +35,33 @@ export class EventLog {
     let after = query.after;
     while (!signal.aborted) {
       // Listening begins before the look: what is written in between wakes us at once.
-      const waiting = new AbortController();
-      const grown = once(this.#grown, "grown", { signal: AbortSignal.any([signal, waiting.signal]) }).catch(() => {});
-      const rows = await this.#store.events.list({ ...query, after, limit: PAGE });
-      if (rows.length === 0) await grown;
-      waiting.abort();
-      for (const row of rows) {
-        after = row.seq;
-        yield row;
+      const news = this.#news(signal);
+      try {
+        const rows = await this.#store.events.list({ ...query, after, limit: PAGE });
+        if (rows.length === 0) await news.came;
+        for (const row of rows) {
+          after = row.seq;
+          yield row;
+        }
+      } finally {
+        news.dismiss();
       }
     }
+  }
+
+  /** Listens from now on. `came` settles with the next event, the signal, or when it is dismissed. */
+  #news(signal: AbortSignal): { readonly came: Promise<void>; dismiss(): void } {
+    let dismiss: () => void = () => {};
+    const came = new Promise<void>((resolve) => {
+      dismiss = () => {
+        this.#grown.off("grown", dismiss);
+        signal.removeEventListener("abort", dismiss);
+        resolve();
+      };
+    });
+    this.#grown.on("grown", dismiss);
+    signal.addEventListener("abort", dismiss, { once: true });
+    return { came, dismiss };
   }
 
   #announce(event: EventRow): EventRow {

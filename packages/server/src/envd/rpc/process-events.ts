@@ -16,8 +16,8 @@ const PATIENCE_AFTER_DEADLINE_MS = 10_000;
 
 type Event = MessageInitShape<typeof ProcessEventSchema>;
 
-function dataEvent(stream: "stdout" | "stderr" | "pty", value: Buffer): Event {
-  return { event: { case: "data", value: { output: { case: stream, value } } } };
+function dataEvent(stream: "stdout" | "stderr" | "pty", bytes: Buffer): Event {
+  return { event: { case: "data", value: { output: { case: stream, value: bytes.toString("base64") } } } };
 }
 
 function* dataEvents(output: OutputEvent & { kind: "data" }, isPty: boolean): Iterable<Event> {
