@@ -1,6 +1,7 @@
 /** What is wrong with a configuration: each value with its name, what was expected, and where it came from. */
 import { HoldfastError } from "@holdfast/protocol";
 import type { z } from "zod";
+import { shownValue, valueAt } from "../http/validate.js";
 import { nearestName } from "./nearest.js";
 import type { ConfigField } from "./schema.js";
 import { type Sources, sourceText } from "./sources.js";
@@ -36,20 +37,6 @@ export function unknownName(options: {
   };
 }
 
-function shown(value: unknown): string {
-  const text = value === undefined ? "nothing" : (JSON.stringify(value) ?? String(value));
-  return text.length > MAX_SHOWN_CHARACTERS ? `${text.slice(0, MAX_SHOWN_CHARACTERS)}…` : text;
-}
-
-function valueAt(value: unknown, path: readonly PropertyKey[]): unknown {
-  let current = value;
-  for (const step of path) {
-    if (typeof current !== "object" || current === null) return undefined;
-    current = (current as Record<PropertyKey, unknown>)[step];
-  }
-  return current;
-}
-
 /** A cross-check of several fields speaks for itself; any other message is what was expected. */
 function problemFrom(issue: z.core.$ZodIssue, values: unknown, sources: Sources, known: readonly string[]): Problem {
   const field = issue.path.map(String).join(".");
@@ -59,14 +46,14 @@ function problemFrom(issue: z.core.$ZodIssue, values: unknown, sources: Sources,
   }
   if (issue.code === "custom" && typeof issue.params?.hint === "string") {
     const value = valueAt(values, issue.path);
-    const given = value === undefined || value === null ? "" : ` (${shown(value)}, from ${from})`;
+    const given = value === undefined || value === null ? "" : ` (${shownValue(value)}, from ${from})`;
     return { field, message: `${field}${given}: ${issue.message}`, hint: issue.params.hint };
   }
   if (issue.code === "invalid_key") {
     const expected = issue.issues[0]?.message ?? "another name";
-    return { field, message: `${field}: expected ${expected}, got ${shown(issue.path.at(-1))}, from ${from}` };
+    return { field, message: `${field}: expected ${expected}, got ${shownValue(issue.path.at(-1))}, from ${from}` };
   }
-  const got = shown(valueAt(values, issue.path));
+  const got = shownValue(valueAt(values, issue.path));
   return { field, message: `${field}: expected ${issue.message}, got ${got}, from ${from}` };
 }
 

@@ -4,12 +4,12 @@ import type { z } from "zod";
 
 const MAX_SHOWN_CHARACTERS = 100;
 
-function shown(value: unknown): string {
+export function shownValue(value: unknown): string {
   const text = value === undefined ? "nothing" : (JSON.stringify(value) ?? String(value));
   return text.length > MAX_SHOWN_CHARACTERS ? `${text.slice(0, MAX_SHOWN_CHARACTERS)}…` : text;
 }
 
-function valueAt(value: unknown, path: readonly PropertyKey[]): unknown {
+export function valueAt(value: unknown, path: readonly PropertyKey[]): unknown {
   let current = value;
   for (const step of path) {
     if (typeof current !== "object" || current === null) return undefined;
@@ -24,7 +24,7 @@ function fieldName(where: string, path: readonly PropertyKey[]): string {
 }
 
 function wrong(field: string, expected: string, received: unknown): HoldfastError {
-  return new HoldfastError("invalid_argument", `${field}: expected ${expected}, got ${shown(received)}`, {
+  return new HoldfastError("invalid_argument", `${field}: expected ${expected}, got ${shownValue(received)}`, {
     details: { field, expected },
   });
 }

@@ -3,6 +3,7 @@ import type { CommandSpec } from "@holdfast/engine";
 import { HoldfastError, validateCommandLimits } from "@holdfast/protocol";
 import type { FastifyPluginAsync, FastifyReply, FastifyRequest } from "fastify";
 import type { ServerParts } from "../parts.js";
+import { commandInfo } from "../sandboxes/postmortem.js";
 import type { Attachment } from "../sandboxes/types.js";
 import { given } from "./given.js";
 import { whileRunning, whyGone } from "./gone.js";
@@ -13,7 +14,7 @@ import { acceptRawBodies, bodyChunks } from "./raw-body.js";
 import type { OpenStreams } from "./response-stream.js";
 import { bodies, queries } from "./schemas.js";
 import { until } from "./until.js";
-import { callerName, commandInfo } from "./views.js";
+import { callerName } from "./views.js";
 
 function commandSpec(request: FastifyRequest): CommandSpec {
   const spec = bodyOf(request, bodies.command);

@@ -1,8 +1,8 @@
 /** What is kept, as our own API shows it. */
 import type { FileEntry, OutputEvent } from "@holdfast/engine";
-import type { CommandInfo, FileInfo, OutputLine, SandboxEvent, SandboxInfo } from "@holdfast/protocol";
+import type { FileInfo, OutputLine, SandboxEvent, SandboxInfo } from "@holdfast/protocol";
 import type { Caller } from "../sandboxes/types.js";
-import type { CommandRow, EventRow, SandboxRow } from "../store/store.js";
+import type { EventRow, SandboxRow } from "../store/store.js";
 
 /** Who did it, for causes and events. */
 export function callerName(caller: Caller): string {
@@ -25,21 +25,6 @@ export function sandboxInfo(row: SandboxRow): SandboxInfo {
     boots: row.boots,
     ending: row.status === "ended" ? row.ending : null,
     endedAt: row.endedAt?.toISOString() ?? null,
-  };
-}
-
-export function commandInfo(row: CommandRow): CommandInfo {
-  return {
-    id: row.id,
-    pid: row.pid,
-    argv: row.argv,
-    cwd: row.cwd,
-    user: row.user,
-    tag: row.tag,
-    pty: row.pty,
-    startedAt: row.startedAt.toISOString(),
-    endedAt: row.endedAt?.toISOString() ?? null,
-    ending: row.ending,
   };
 }
 
