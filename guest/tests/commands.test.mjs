@@ -144,6 +144,8 @@ test("input comes through any stream of a command, and only EOF ends it", async 
   const third = other.request(FRAME.ATTACH, { COMMAND_ID: stream.commandId });
   await third.noted(NOTE.STARTED);
   await second.send(Buffer.from("two\n"));
+  // Two connections have no order between them: the next may only follow when this one was taken.
+  await second.until((s) => s.credit === 65536);
   await third.send(Buffer.from("three\n"));
   await third.until((s) => s.credit === 65536);
   other.close();
