@@ -231,8 +231,16 @@ export class SandboxService implements Sandboxes {
   }
 
   async latestSamples(caller: Caller, ids: readonly string[]): Promise<SampleRow[]> {
-    const rows = await Promise.all(ids.map((id) => this.find(caller, id).catch(() => undefined)));
-    return this.#parts.store.samples.latest(rows.flatMap((row) => (row === undefined ? [] : [row.id])));
+    const found = await Promise.all(ids.map((id) => this.find(caller, id).catch(() => undefined)));
+    const known = found.flatMap((row) => (row === undefined ? [] : [row.id]));
+    const samples = await this.#parts.store.samples.latest(known);
+    const sampled = new Set(samples.map((sample) => sample.sandboxId));
+    // A young sandbox has not been looked at yet.
+    for (const id of known) {
+      const sandbox = sampled.has(id) ? undefined : this.#lives.get(id)?.sandbox;
+      if (sandbox?.state === "running") samples.push(await this.#sampler.look(sandbox));
+    }
+    return samples;
   }
 
   async look(caller: Caller, id: string): Promise<Look> {
