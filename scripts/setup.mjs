@@ -18,11 +18,6 @@ import { main, root, run, SetupError } from "./run.mjs";
 import { ensureSystemPackages } from "./system-packages.mjs";
 
 export const CLI = join(root, "packages/cli/dist/main.js");
-/**
- * A heap that starts small is collected whole after every dozen megabytes of file content that pass through; this takes a
- * third to a half off the cost of a transfer. The command's own first line asks for the same.
- */
-export const SERVER_FLAGS = ["--initial-heap-size=64"];
 
 /** `build`: also compile the packages (tests run from source). `fuzz`: also what fuzzing needs. */
 export async function setup({ build = false, fuzz = false } = {}) {

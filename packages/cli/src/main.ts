@@ -1,4 +1,4 @@
-#!/usr/bin/env -S node --initial-heap-size=64
+#!/usr/bin/env node
 /** The `holdfast` command. */
 import { readFileSync } from "node:fs";
 import { CommanderError } from "commander";

@@ -5,7 +5,7 @@ import { type CommandEnding, HoldfastError, signalNumber } from "@holdfast/proto
 import type { Command, Sandbox, StreamedCommand } from "@holdfast/sdk";
 import { exitCodeOfEnding, READER_GONE } from "../run/exit-code.js";
 import { nameFlag } from "../run/name-flag.js";
-import { OutputPump } from "../run/output-pump.js";
+import { OutputPump, rejectLostOutput } from "../run/output-pump.js";
 import { notesOfEnding, type RunReport, reportOfEnding, reportOfError } from "../run/report.js";
 import { SignalForwarder } from "../run/signals.js";
 import { sizeOf, Terminal } from "../run/terminal.js";
@@ -114,13 +114,6 @@ async function join(
     process.stdin.destroy();
     terminal.restore();
   }
-}
-
-/** A reader that has seen enough is one thing; output that could not be written, to a full disk say, is another. */
-function rejectLostOutput(error: NodeJS.ErrnoException): void {
-  if (error.code === "EPIPE") return;
-  const code = error.code === "ENOSPC" ? "no_space" : "engine_fault";
-  throw new HoldfastError(code, `the output cannot be written: ${error.message}`, { cause: error });
 }
 
 /** Gives a reader that still takes something the time it needs. */

@@ -5,6 +5,7 @@
 import { once } from "node:events";
 import type { Writable } from "node:stream";
 import type { OutputEvent } from "@holdfast/engine";
+import { HoldfastError } from "@holdfast/protocol";
 
 type StreamName = OutputEvent["stream"];
 
@@ -83,4 +84,11 @@ export class OutputPump {
       // Broken: `broken` says how, and whoever writes next sees it.
     }
   }
+}
+
+/** A reader that has seen enough is one thing; output that could not be written, to a full disk say, is another. */
+export function rejectLostOutput(error: NodeJS.ErrnoException): void {
+  if (error.code === "EPIPE") return;
+  const code = error.code === "ENOSPC" ? "no_space" : "engine_fault";
+  throw new HoldfastError(code, `the output cannot be written: ${error.message}`, { cause: error });
 }

@@ -10,7 +10,7 @@ import { type CommandEnding, HoldfastError, signalNumber } from "@holdfast/proto
 import { note, noteError } from "../text/notes.js";
 import { READER_GONE } from "./exit-code.js";
 import { nameFlag } from "./name-flag.js";
-import { OutputPump } from "./output-pump.js";
+import { OutputPump, rejectLostOutput } from "./output-pump.js";
 import { planRun, type RunFlags, type RunPlan } from "./plan.js";
 import { notesOfEnding, type RunReport, reportOfEnding, reportOfError } from "./report.js";
 import { SignalForwarder } from "./signals.js";
@@ -118,13 +118,6 @@ async function runIn(
     process.stdin.destroy();
     terminal.restore();
   }
-}
-
-/** A reader that has seen enough is one thing; output that could not be written, to a full disk say, is another. */
-function rejectLostOutput(error: NodeJS.ErrnoException): void {
-  if (error.code === "EPIPE") return;
-  const code = error.code === "ENOSPC" ? "no_space" : "engine_fault";
-  throw new HoldfastError(code, `the output cannot be written: ${error.message}`, { cause: error });
 }
 
 function endNow(command: Command, sandbox: Sandbox, by: string): void {

@@ -2,11 +2,11 @@
 import type { IncomingMessage } from "node:http";
 import type { Duplex } from "node:stream";
 import { HoldfastError } from "@holdfast/protocol";
+import { isSameSecret } from "../http/same-secret.js";
 import type { ServerParts } from "../parts.js";
 import type { LiveSandbox, Sandboxes } from "../sandboxes/types.js";
 import type { SandboxRow } from "../store/store.js";
 import { PORT_NOT_OPEN, type Refusal, SANDBOX_NOT_FOUND } from "./refusal.js";
-import { isSameSecret } from "./same-secret.js";
 
 /** For one sandbox. What is above would be somebody who opens and never reads. */
 const MAX_CONNECTIONS = 1000;

@@ -51,8 +51,8 @@ export function endingWithoutSandbox(row: SandboxRow, cause: SandboxCause): Sand
   return { sandboxId: row.id, cause, usage, message: describeSandboxCause(cause) };
 }
 
-export function endedError({ id, ending }: SandboxRow): HoldfastError {
+export function endedError({ id, ending, endedAt }: Pick<SandboxRow, "id" | "ending" | "endedAt">): HoldfastError {
   return new HoldfastError("sandbox_ended", `sandbox ${id} has ended. ${ending?.message ?? ""}`.trim(), {
-    details: { cause: ending?.cause },
+    details: { cause: ending?.cause, endedAt: endedAt?.toISOString() },
   });
 }

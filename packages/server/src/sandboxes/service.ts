@@ -28,6 +28,7 @@ import { checkAgainstHost, checkTimeout } from "./check-request.js";
 import { EventLog } from "./event-log.js";
 import { hostInfo } from "./host-info.js";
 import { KeyBudget } from "./key-budget.js";
+import { endedError } from "./postmortem.js";
 import { type Recovery, recover } from "./recovery.js";
 import { type Look, Sampler } from "./sampler.js";
 import { type LifeParts, SandboxLife } from "./sandbox-life.js";
@@ -159,9 +160,7 @@ export class SandboxService implements Sandboxes {
   async findAlive(caller: Caller, id: string): Promise<SandboxRow> {
     const row = await this.find(caller, id);
     if (row.status !== "ended") return row;
-    throw new HoldfastError("sandbox_ended", `sandbox ${row.id} has ended. ${row.ending?.message ?? ""}`.trim(), {
-      details: { cause: row.ending?.cause, endedAt: row.endedAt?.toISOString() },
-    });
+    throw endedError(row);
   }
 
   list(caller: Caller, query: Omit<SandboxQuery, "keyId">): Promise<SandboxRow[]> {
@@ -309,7 +308,7 @@ export class SandboxService implements Sandboxes {
           hint: "Try again in a moment.",
         });
       case "missing":
-        throw new HoldfastError("sandbox_ended", `sandbox ${id} has ended. ${opened.ending?.message ?? ""}`.trim());
+        throw endedError(await life.settledRow());
     }
   }
 

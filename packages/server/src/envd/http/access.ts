@@ -4,7 +4,7 @@ import type { IncomingMessage } from "node:http";
 import { HoldfastError, invalidArgument } from "@holdfast/protocol";
 import type { FastifyInstance, FastifyRequest } from "fastify";
 import { liveSandboxOf } from "../../http/live-request.js";
-import { isSameSecret } from "../../proxy/same-secret.js";
+import { isSameSecret } from "../../http/same-secret.js";
 import type { Sandboxes } from "../../sandboxes/types.js";
 import { type FileQuery, parseFileQuery } from "./query.js";
 

@@ -1,75 +1,11 @@
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { createSandboxId, parseSandboxId, type SandboxEnding, type SandboxId } from "@holdfast/protocol";
+import { createSandboxId, parseSandboxId, type SandboxId } from "@holdfast/protocol";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
-import type { NewEvent, SandboxRow, Store } from "../store.js";
+import type { SandboxRow, Store } from "../store.js";
 import { openSqliteStore } from "./open-sqlite-store.js";
-
-const STRANGE = [
-  "plain",
-  "",
-  'it\'s "quoted"',
-  "100%",
-  "_under_",
-  "back\\slash",
-  "a\0b",
-  "новый 新 🙂",
-  "e\u0301",
-  "é",
-  "\ud800",
-  "\ud801",
-  "\ufffd",
-  "__proto__",
-  "line\nbreak",
-  "null",
-  '["a","b"]',
-];
-
-const T0 = Date.UTC(2026, 0, 1);
-
-function sandboxRow(change: Partial<SandboxRow> = {}): SandboxRow {
-  return {
-    id: createSandboxId(),
-    keyId: "k000000000001",
-    template: "base",
-    status: "creating",
-    createdAt: new Date(T0),
-    expiresAt: new Date(T0 + 300_000),
-    timeoutMs: 300_000,
-    onTimeout: "kill",
-    autoResume: false,
-    limits: {
-      memoryBytes: 2 ** 29,
-      pids: 512,
-      cpuMillis: 2000,
-      diskBytes: 2 ** 42,
-      outputBytes: 2 ** 20,
-      wallMs: undefined,
-    },
-    env: {},
-    metadata: {},
-    network: { allowInternetAccess: null, allowPublicTraffic: true, settings: null },
-    memoryKept: null,
-    boots: 1,
-    endedAt: null,
-    ending: null,
-    ...change,
-  };
-}
-
-function sandboxEnding(sandboxId: SandboxId): SandboxEnding {
-  return {
-    sandboxId,
-    cause: { kind: "killed", by: "the \0 caller" },
-    usage: { memoryPeakBytes: null, cpuMs: 1.5, wallMs: 2, pidsPeak: 3 },
-    message: "It was killed.",
-  };
-}
-
-function newEvent(kind: NewEvent["kind"], message = "it happened"): NewEvent {
-  return { kind, message, data: { nested: { list: [1, null, "\0"] } } };
-}
+import { newEvent, STRANGE, sandboxEnding, sandboxRow, T0 } from "./testing/rows.js";
 
 let directory: string;
 let store: Store;
