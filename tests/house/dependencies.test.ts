@@ -4,10 +4,12 @@ import { findFiles, importsOf, isBuiltin, packageNames, packageOf, readText } fr
 /** Which packages each package may know. A new package needs a line here: that is the moment to think about it. */
 const MAY_USE: Record<string, readonly string[]> = {
   protocol: [],
+  recipe: ["protocol"],
   engine: ["protocol"],
-  server: ["engine", "protocol"],
-  sdk: ["protocol"],
-  cli: ["engine", "protocol", "sdk", "server"],
+  images: ["engine", "protocol", "recipe"],
+  server: ["engine", "images", "protocol", "recipe"],
+  sdk: ["protocol", "recipe"],
+  cli: ["engine", "images", "protocol", "recipe", "sdk", "server"],
 };
 
 const NAMES_WITHOUT_A_SUBJECT = ["utils", "util", "common", "shared", "helpers", "misc", "lib"];

@@ -24,6 +24,10 @@ export const MAX_TIMEOUT_MS = 30 * 24 * 3600 * 1000;
 export interface CreateSandboxBody {
   /** The name of a template; `base` if absent. */
   readonly template?: string;
+  /** An image instead of a template: its name, digest or id. */
+  readonly image?: string;
+  /** With an image: whatever would differ from what is asked for here is an error instead of a report. */
+  readonly strict?: boolean;
   readonly limits?: { readonly [K in Exclude<keyof SandboxLimits, "wallMs">]?: number };
   readonly env?: Readonly<Record<string, string>>;
   readonly metadata?: Readonly<Record<string, string>>;
@@ -35,9 +39,23 @@ export interface CreateSandboxBody {
   readonly autoResume?: boolean;
 }
 
+/** Memory that was asked for, and what it came to. */
+export interface MemoryReport {
+  readonly requestedBytes: number | null;
+  readonly effectiveBytes: number;
+  /** What the image has to have; null if it has no floor. */
+  readonly floorBytes: number | null;
+  /** Null if it is what was asked for. */
+  readonly reason: string | null;
+}
+
 export interface SandboxInfo {
   readonly id: string;
+  /** The template it was made from, or the image as it was named. */
   readonly template: string;
+  /** The image's id; null for a template that is none. */
+  readonly image: string | null;
+  readonly memory: MemoryReport;
   readonly status: SandboxStatus;
   readonly createdAt: string;
   /** When its time is up; null once it has ended. */
@@ -169,6 +187,7 @@ export const EVENT_KINDS = [
   "resized",
   "network_changed",
   "adopted",
+  "snapshotted",
   "command_started",
   "command_ended",
   "ending",

@@ -43,6 +43,10 @@ export const FRAME = {
   WATCH: 0x37,
 
   DIAL: 0x40,
+  EGRESS: 0x41,
+  ACCEPT: 0x42,
+  REFUSE: 0x43,
+  ANSWER: 0x44,
 } as const;
 
 /** Field tags. A tag means the same in every message. */
@@ -120,6 +124,10 @@ export const FIELD = {
   CREATED: 90,
   EVENT: 91,
   PORT: 92,
+  CONNECTION: 93,
+  ADDRESS: 94,
+  QUERY: 95,
+  DATAGRAM: 96,
 } as const;
 export type FieldTag = (typeof FIELD)[keyof typeof FIELD];
 
@@ -132,6 +140,8 @@ export const NOTE = {
   READY: 6,
   EVENT: 7,
   CONNECTED: 8,
+  CONNECTION: 9,
+  QUERY: 10,
 } as const;
 
 export const EXIT_KIND = { EXITED: 0, SIGNALED: 1 } as const;

@@ -6,14 +6,22 @@ export type SandboxId = string & { readonly __brand: "SandboxId" };
 const SANDBOX_ID = /^[a-z0-9]{1,32}$/;
 const ALPHABET = "abcdefghijklmnopqrstuvwxyz0123456789";
 
-export function createSandboxId(): SandboxId {
-  let id = "i";
+const RANDOM_LENGTH = 20;
+
+/** The prefix and 20 letters and digits that nobody can guess. */
+export function createRandomId(prefix: string): string {
+  const length = prefix.length + RANDOM_LENGTH;
+  let id = prefix;
   // 252 is the largest multiple of 36 below 256: bytes above it would make some letters likelier than others.
-  while (id.length < 21) {
-    for (const byte of crypto.getRandomValues(new Uint8Array(24)))
-      if (byte < 252 && id.length < 21) id += ALPHABET[byte % ALPHABET.length];
+  while (id.length < length) {
+    for (const byte of crypto.getRandomValues(new Uint8Array(RANDOM_LENGTH + 4)))
+      if (byte < 252 && id.length < length) id += ALPHABET[byte % ALPHABET.length];
   }
-  return id as SandboxId;
+  return id;
+}
+
+export function createSandboxId(): SandboxId {
+  return createRandomId("i") as SandboxId;
 }
 
 export function parseSandboxId(text: unknown, field = "sandbox id"): SandboxId {

@@ -3,6 +3,7 @@ export * from "./api.js";
 export * from "./causes.js";
 export * from "./errors.js";
 export * from "./ids.js";
+export * from "./image-api.js";
 export * from "./limits.js";
 export * from "./sentences.js";
 export * from "./signals.js";
