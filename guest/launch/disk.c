@@ -24,7 +24,7 @@ static bool is_btrfs(int fd) {
 }
 
 /* Opens the directory that holds `path`; `name` is set to the last component, which points into `copy`. */
-static int open_parent(const char *path, char *copy, size_t size, const char **name) {
+int open_parent(const char *path, char *copy, size_t size, const char **name) {
     if (strlen(path) >= size) {
         errno = ENAMETOOLONG;
         die("disk", path);
@@ -42,7 +42,7 @@ static int open_parent(const char *path, char *copy, size_t size, const char **n
     return fd;
 }
 
-static void set_limit(int fd, const char *path, uint64_t limit_bytes) {
+void set_limit(int fd, const char *path, uint64_t limit_bytes) {
     struct btrfs_ioctl_qgroup_limit_args args = {
         .limit = { .flags = BTRFS_QGROUP_LIMIT_MAX_RFER, .max_rfer = limit_bytes },
     };
@@ -50,10 +50,20 @@ static void set_limit(int fd, const char *path, uint64_t limit_bytes) {
 }
 
 /* The number of the subvolume that a descriptor is in: its quota group is called 0/<number>. */
-static uint64_t subvolume_id(int fd, const char *path) {
+uint64_t subvolume_id(int fd, const char *path) {
     struct btrfs_ioctl_ino_lookup_args args = { .objectid = BTRFS_FIRST_FREE_OBJECTID };
     if (ioctl(fd, BTRFS_IOC_INO_LOOKUP, &args) < 0) die("disk", path);
     return args.treeid;
+}
+
+void subvolume_create(int parent, const char *name, const char *path) {
+    struct btrfs_ioctl_vol_args args = { 0 };
+    if (strlen(name) > 255) {
+        errno = ENAMETOOLONG;
+        die("disk", path);
+    }
+    strcpy(args.name, name);
+    if (ioctl(parent, BTRFS_IOC_SUBVOL_CREATE, &args) < 0) die("disk", path);
 }
 
 /* The guest reaches its spill directory by a descriptor, not through an id-mapped mount: it needs its real uid. */
@@ -69,13 +79,7 @@ uint64_t disk_make(const char *path, uint64_t limit_bytes, uid_t guest_uid) {
     const char *name;
     int parent = open_parent(path, copy, sizeof copy, &name);
     if (limit_bytes > 0) {
-        struct btrfs_ioctl_vol_args args = { 0 };
-        if (strlen(name) > 255) {
-            errno = ENAMETOOLONG;
-            die("disk", path);
-        }
-        strcpy(args.name, name);
-        if (ioctl(parent, BTRFS_IOC_SUBVOL_CREATE, &args) < 0) die("disk", path);
+        subvolume_create(parent, name, path);
     } else if (mkdirat(parent, name, 0755) < 0) {
         die("disk", path);
     }
@@ -117,7 +121,7 @@ int quota_enable_main(const char *path) {
  * sandbox's quota, so neither the stack nor the descriptor table may grow with it. `..` of an open directory is safe here:
  * the sandbox is dead, nothing moves directories about while we walk (disk-usage on a live one re-checks, see below).
  */
-static int remove_tree_at(int parent, const char *name) {
+int remove_tree_at(int parent, const char *name) {
     if (unlinkat(parent, name, 0) == 0 || errno == ENOENT) return 0;
     if (errno != EISDIR && errno != EPERM) return -1;
     if (unlinkat(parent, name, AT_REMOVEDIR) == 0) return 0;
@@ -176,6 +180,23 @@ uint64_t disk_reuse(const char *path, uint64_t limit_bytes, uid_t guest_uid) {
     make_scratch(fd, path, guest_uid);
     close(fd);
     return id;
+}
+
+void disk_clone(const char *from, const char *path) {
+    char copy[4096];
+    const char *name;
+    int parent = open_parent(path, copy, sizeof copy, &name);
+    struct btrfs_ioctl_vol_args_v2 args = { 0 };
+    if (strlen(name) > 255) {
+        errno = ENAMETOOLONG;
+        die("clone disk", path);
+    }
+    strcpy(args.name, name);
+    args.fd = open(from, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    if (args.fd < 0) die("clone disk", from);
+    if (ioctl(parent, BTRFS_IOC_SNAP_CREATE_V2, &args) < 0) die("clone disk", from);
+    close((int)args.fd);
+    close(parent);
 }
 
 void disk_confine(const char *path, uint64_t limit_bytes) {

@@ -52,10 +52,11 @@ struct mount_attr {
     uint64_t userns_fd;
 };
 
-/* btrfs: make a subvolume, limit it, drop it. */
+/* btrfs: make a subvolume, clone it, limit it, drop it. */
 #define BTRFS_SUPER_MAGIC_NUMBER 0x9123683eL
 #define BTRFS_PATH_NAME_MAX 4087
 #define BTRFS_QGROUP_LIMIT_MAX_RFER (1ULL << 0)
+#define BTRFS_QGROUP_NO_LIMIT (~0ULL)
 
 struct btrfs_ioctl_vol_args {
     int64_t fd;
@@ -84,8 +85,18 @@ struct btrfs_ioctl_ino_lookup_args {
 };
 #define BTRFS_IOC_INO_LOOKUP _IOWR(0x94, 18, struct btrfs_ioctl_ino_lookup_args)
 
+/* Of a snapshot: the source by descriptor, the name in the directory that the call is made on. */
+struct btrfs_ioctl_vol_args_v2 {
+    int64_t fd;
+    uint64_t transid;
+    uint64_t flags;
+    uint64_t unused[4];
+    char name[4040];
+};
+
 #define BTRFS_IOC_SUBVOL_CREATE _IOW(0x94, 14, struct btrfs_ioctl_vol_args)
 #define BTRFS_IOC_SNAP_DESTROY _IOW(0x94, 15, struct btrfs_ioctl_vol_args)
+#define BTRFS_IOC_SNAP_CREATE_V2 _IOW(0x94, 23, struct btrfs_ioctl_vol_args_v2)
 #define BTRFS_IOC_QUOTA_CTL _IOWR(0x94, 40, struct btrfs_ioctl_quota_ctl_args)
 #define BTRFS_IOC_QGROUP_LIMIT _IOR(0x94, 43, struct btrfs_ioctl_qgroup_limit_args)
 

@@ -6,6 +6,11 @@
  *   holdfast-launch disk-usage …   counts what a disk holds (pools without quotas)
  *   holdfast-launch disk-limit …   changes the quota of a disk
  *   holdfast-launch disk-settle …  brings the count of a disk's quota up to date
+ *   holdfast-launch disk-clone …   syncs a disk and makes another of it that shares its blocks
+ *   holdfast-launch disk-copy …    makes another disk of it where blocks cannot be shared
+ *   holdfast-launch layer-make …   makes an empty layer
+ *   holdfast-launch layer-finish … makes a layer of a disk, and makes it last
+ *   holdfast-launch layer-id …     says what the quota group of a layer is called
  *   holdfast-launch quota-enable … turns quotas on in a btrfs pool
  *   holdfast-launch reclaim …      makes the kernel take back memory of a cgroup, for a bounded time
  *
@@ -27,14 +32,28 @@ extern int report_fd;
 _Noreturn void die(const char *step, const char *what);
 
 /* disk.c */
+uint64_t subvolume_id(int fd, const char *path);
+int open_parent(const char *path, char *copy, size_t size, const char **name);
+void subvolume_create(int parent, const char *name, const char *path);
+void set_limit(int fd, const char *path, uint64_t limit_bytes);
+int remove_tree_at(int parent, const char *name);
 uint64_t disk_make(const char *path, uint64_t limit_bytes, uid_t guest_uid);
 uint64_t disk_reuse(const char *path, uint64_t limit_bytes, uid_t guest_uid);
+/* Makes a disk of a layer, to be taken with disk_reuse. */
+void disk_clone(const char *from, const char *path);
 void disk_confine(const char *path, uint64_t limit_bytes);
 int disk_remove_main(const char *path);
 int disk_usage_main(const char *path);
 int disk_limit_main(const char *path, uint64_t limit_bytes);
 int disk_settle_main(const char *path);
 int quota_enable_main(const char *path);
+
+/* layer.c */
+int disk_clone_main(const char *from, const char *path);
+int disk_copy_main(const char *from, const char *path);
+int layer_make_main(const char *path, const char *kind);
+int layer_finish_main(const char *path, const char *kind, const char *state);
+int layer_id_main(const char *path);
 
 /* userns.c: a descriptor of a user namespace that maps 0..65535 inside to base.. outside, owned by `base`. */
 int userns_create(uid_t base);

@@ -72,14 +72,15 @@ static void make_target(const char *name, bool is_directory) {
 /*
  * Names are relative to the stage, our current directory: the option string stays short, however deep the layers lie. The
  * features that tie an upper layer to the very lower one it was first mounted with stay off, whatever the kernel's default:
- * a sandbox that was stopped may find its image made anew.
+ * a sandbox that was stopped may find its image made anew. So does the one that renames a directory of the image by a mark
+ * on it: what a sandbox writes may become a layer, and no archive of layers knows such marks.
  */
 static void mount_overlay(const struct staged_overlay *overlay) {
     char options[4096];
     int length = overlay->upper[0] == 0
         ? snprintf(options, sizeof options, "lowerdir=%s", overlay->lowers)
-        : snprintf(options, sizeof options, "lowerdir=%s,upperdir=%s/upper,workdir=%s/work,xino=off,index=off,metacopy=off", overlay->lowers,
-                   overlay->upper, overlay->upper);
+        : snprintf(options, sizeof options, "lowerdir=%s,upperdir=%s/upper,workdir=%s/work,xino=off,index=off,metacopy=off,redirect_dir=off",
+                   overlay->lowers, overlay->upper, overlay->upper);
     if (length < 0 || length >= (int)sizeof options) {
         errno = E2BIG;
         die("overlay", overlay->name);

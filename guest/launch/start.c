@@ -3,8 +3,8 @@
  *
  *  1. join the sandbox's cgroups, so that whatever happens next is inside its budget and dies with its cgroup;
  *  2. close every descriptor that is not ours; reset oom_score_adj;
- *  3. make the sandbox's disk, if asked (a btrfs subvolume with its quota, or plain directories), or take the one of a
- *     stopped sandbox again;
+ *  3. make the sandbox's disk, if asked (a btrfs subvolume with its quota, perhaps the clone of a layer, or plain
+ *     directories), or take the one of a stopped sandbox again;
  *  4. make the user namespace;
  *  5. make the listening socket and open what else the guest is handed as a descriptor;
  *  6. open and id-map every source, enter a mount namespace of our own, place the sources, mount the overlays and make
@@ -33,7 +33,7 @@
 #include "kernel.h"
 #include "launch.h"
 
-#define MOST 64
+#define MOST 256 /* the layers of an image, and what else is mounted */
 #define FIRST_PLAIN_FD 64 /* our own descriptors are kept above those handed down, which the caller numbers */
 
 struct request {
@@ -52,6 +52,7 @@ struct request {
     const char *disk_path;
     uint64_t disk_limit;
     bool disk_exists;
+    const char *disk_source; /* the layer that a new disk is cloned from */
     const char *stage;
     struct staged_mount mounts[MOST];
     size_t mount_count;
@@ -115,6 +116,9 @@ static void parse(struct request *request, int argc, char **argv) {
             request->disk_path = argv[i + 1];
             request->disk_limit = parse_number(argv[i + 2]);
             i += 3;
+        } else if (TAKES("--disk-from", 1)) {
+            request->disk_source = argv[i + 1];
+            i += 2;
         } else if (TAKES("--stage", 1)) {
             request->stage = argv[i + 1];
             i += 2;
@@ -212,6 +216,10 @@ _Noreturn void start_main(int argc, char **argv) {
     sigprocmask(SIG_SETMASK, &none, NULL);
 
     if (request.disk_path) {
+        if (request.disk_source) {
+            disk_clone(request.disk_source, request.disk_path);
+            request.disk_exists = true;
+        }
         uint64_t id = (request.disk_exists ? disk_reuse : disk_make)(request.disk_path, request.disk_limit,
                                                                      request.uid_base);
         if (dprintf(report_fd, "disk %llu\n", (unsigned long long)id) < 0) _exit(124);

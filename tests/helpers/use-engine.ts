@@ -73,12 +73,14 @@ export function useEngine(options: { readonly pool?: "btrfs" | "dir" } = {}): En
     inUse.create = (spec = {}) => inUse.engine.create({ limits: SMALL_LIMITS, ...spec });
   });
   afterEach(async () => {
+    const layers = inUse.engine.layers.list();
     await inUse.engine.close({ sandboxes: "kill" });
     const left = existsSync(join(inUse.stateDirectory, "sandboxes"))
       ? readdirSync(join(inUse.stateDirectory, "sandboxes"))
       : [];
     rmSync(inUse.stateDirectory, { recursive: true, force: true });
     expect(left).toEqual([]);
+    expect(layers).toEqual([]);
     await assertNoLeaks(before);
   });
   return inUse;

@@ -20,13 +20,26 @@ import type {
   SandboxId,
   SandboxLimits,
 } from "@holdfast/protocol";
+import type { LayerId, Layers, SnapshotReport } from "./layers.js";
+import type { Volumes } from "./volumes.js";
 
 /** Where a sandbox's files start from. */
 export type ImageSource =
   /** The host's own programs, read-only, with a generated /etc. */
   | { readonly kind: "host" }
   /** A root file system directory; never written to. */
-  | { readonly kind: "rootfs"; readonly path: string };
+  | { readonly kind: "rootfs"; readonly path: string }
+  /** Layers of the engine's own, uppermost first; never written to. */
+  | { readonly kind: "layers"; readonly layers: readonly LayerId[] };
+
+/** What a sandbox may reach. Nothing comes in but through `Sandbox.dial`. */
+export type NetworkSpec =
+  | { readonly kind: "none" }
+  /**
+   * TCP and DNS out, carried by the guest to this process, which decides and dials. Of the rules for an address the most
+   * specific wins, of two alike the denial. What no rule names is allowed.
+   */
+  | { readonly kind: "egress"; readonly deny: readonly string[]; readonly allow: readonly string[] };
 
 export interface MountSpec {
   readonly source: string;
@@ -51,6 +64,11 @@ export interface SandboxSpec {
    */
   readonly whenOwnerDies: "keep" | "end";
   readonly labels: Readonly<Record<string, string>>;
+  /** Where commands start that do not say; their user's home if absent or not there. */
+  readonly workdir: string | undefined;
+  /** Its files begin as a copy of this layer's, and count as its own. The image lies below. */
+  readonly disk: { readonly from: LayerId } | undefined;
+  readonly network: NetworkSpec;
 }
 
 export interface CommandSpec {
@@ -228,6 +246,11 @@ export interface Sandbox {
   reclaim(): Promise<number>;
   /** What runs in it now, as the host sees it, up to a bound. */
   processes(): ProcessRow[];
+  /**
+   * Keeps what it has written as a layer, as of one moment: frozen, synced, copied, thawed. Nothing inside notices but the
+   * time. A sandbox that is frozen already stays so.
+   */
+  snapshot(id: LayerId): Promise<SnapshotReport>;
   kill(by: string): Promise<SandboxEnding>;
   /** Ends it because its time is up: as `kill`, with `timed_out` as the cause. */
   expire(limitMs: number): Promise<SandboxEnding>;
@@ -256,6 +279,8 @@ export interface HostCapacity {
 
 export interface Engine {
   readonly kind: string;
+  readonly layers: Layers;
+  readonly volumes: Volumes;
   create(spec: Partial<SandboxSpec>, options?: { readonly signal?: AbortSignal }): Promise<Sandbox>;
   get(id: SandboxId): Sandbox | undefined;
   list(): Sandbox[];

@@ -8,7 +8,10 @@ import { GuestConnection } from "../guest/connection.js";
 import { claimUidRange, type UidRange } from "../host/uid-ranges.js";
 import { prepareHostImage } from "../images/host-image.js";
 import type { PreparedImage } from "../images/image.js";
+import { prepareLayersImage } from "../images/layers-image.js";
 import { prepareRootfsImage } from "../images/rootfs-image.js";
+import type { LayerId } from "../layers.js";
+import type { DiskPlan } from "../storage/pool.js";
 import { type Monitor, takeDown } from "./dismantle.js";
 import type { HostParts } from "./host-parts.js";
 import { type LaunchPlan, launchArguments } from "./launch-plan.js";
@@ -18,6 +21,8 @@ const ORPHAN_MS = 3000;
 /** How long what an ended launcher had said may take to arrive. */
 const STATUS_LAG_MS = 100;
 const MAX_LOG_CHARACTERS = 2000;
+const EGRESS_HINT =
+  "The kernel must offer these modules: modprobe -a nf_tables nft_tproxy nft_socket nft_log nfnetlink_log veth. Without them a sandbox can run with network none.";
 
 /** Steps of the launcher that fail because the host does not offer what they need, and what to do about it. */
 const HOST_REMEDIES: ReadonlyArray<readonly [step: RegExp, hint: string]> = [
@@ -37,12 +42,18 @@ const HOST_REMEDIES: ReadonlyArray<readonly [step: RegExp, hint: string]> = [
   [/^exec/, "Install bubblewrap: apt-get install bubblewrap."],
 ];
 
-function prepareImage(skeleton: string, spec: Pick<SandboxSpec, "image">): PreparedImage {
+function prepareImage(
+  skeleton: string,
+  spec: Pick<SandboxSpec, "image">,
+  pathOf: (layer: LayerId) => string,
+): PreparedImage {
   switch (spec.image.kind) {
     case "host":
       return prepareHostImage(skeleton);
     case "rootfs":
       return prepareRootfsImage(spec.image.path, skeleton);
+    case "layers":
+      return prepareLayersImage(spec.image.layers, { skeleton, pathOf });
   }
 }
 
@@ -138,7 +149,7 @@ export async function bringUp(
   plan: {
     readonly spec: SandboxSpec;
     readonly limits: SandboxLimits;
-    readonly disk: { readonly path: string; readonly exists: boolean };
+    readonly disk: DiskPlan;
     readonly signal: AbortSignal | undefined;
   },
 ): Promise<BroughtUp> {
@@ -150,7 +161,7 @@ export async function bringUp(
   let monitor: Monitor | undefined;
   try {
     const skeleton = host.skeleton();
-    const image = prepareImage(skeleton, spec);
+    const image = prepareImage(skeleton, spec, (layer) => host.layers.path(layer));
     uids = claimUidRange(host.records.pathOf(id));
     cgroup = host.cgroups.create(id, { limits, uid: uids.base, gid: uids.base });
     const launchPlan: LaunchPlan = {
@@ -167,6 +178,7 @@ export async function bringUp(
       defaultUser: spec.defaultUser,
       limits,
       orphanMs: spec.whenOwnerDies === "end" ? ORPHAN_MS : 0,
+      egress: spec.network.kind === "egress",
     };
     const launched = launch(host, launchPlan, logPath, (spawned) => {
       monitor = spawned;
@@ -213,6 +225,12 @@ async function connectToGuest(
   } catch (error) {
     const log = readLog(logPath);
     if (log === "" && exitStatus === undefined) throw error;
+    const missing = /^holdfast-guest: no way out: (.*)$/m.exec(log)?.[1];
+    if (missing !== undefined) {
+      throw new HoldfastError("host_unsupported", `the sandbox cannot have a network here: ${missing}`, {
+        hint: EGRESS_HINT,
+      });
+    }
     const ended = exitStatus === undefined ? "" : ` (bubblewrap ended: ${exitStatus})`;
     throw new HoldfastError(
       "guest_fault",

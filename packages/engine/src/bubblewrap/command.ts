@@ -13,7 +13,7 @@ import {
 import { FIELD, type FieldList, FRAME } from "@holdfast/protocol/guest";
 import { endingWithoutExit, explainEnding, type KillIntent } from "../attribution.js";
 import type { OomLog, OomVictim, SandboxCgroup } from "../cgroups/index.js";
-import type { Command, CommandSpec, OutputEvent, OutputOffsets } from "../engine.js";
+import type { Command, CommandSpec, OutputEvent, OutputOffsets, SandboxSpec } from "../engine.js";
 import { CommandStream, type GuestExit } from "../guest/command-stream.js";
 import type { GuestConnection } from "../guest/connection.js";
 import type { DiskGauge, DiskWatch } from "../storage/disk-gauge.js";
@@ -72,7 +72,7 @@ function checkSize(argv: readonly string[], env: Readonly<Record<string, string>
 function startFields(
   id: number,
   spec: CommandSpec,
-  sandbox: { env: Readonly<Record<string, string>>; outputBytes: number },
+  sandbox: { env: Readonly<Record<string, string>>; workdir: string | undefined; outputBytes: number },
 ): FieldList {
   if (spec.argv.length === 0 || spec.argv[0] === "")
     throw invalidArgument("argv", JSON.stringify(spec.argv), "a program and its arguments");
@@ -85,6 +85,8 @@ function startFields(
     ...spec.argv.map((arg) => [FIELD.ARG, arg] as const),
     ...envFields(env),
     [FIELD.CWD, spec.cwd],
+    // Where to start if there is such a directory, unlike the above.
+    [FIELD.PATH, spec.cwd === undefined ? sandbox.workdir : undefined],
     [FIELD.USER, spec.user],
     [FIELD.STDIN, spec.stdin === "open" ? 1 : 0],
     [FIELD.PTY_COLS, spec.pty?.columns],
@@ -178,9 +180,10 @@ export class RunningCommand implements Command {
     context: CommandContext,
     id: number,
     spec: CommandSpec,
-    sandboxEnv: Readonly<Record<string, string>>,
+    sandbox: Pick<SandboxSpec, "env" | "workdir">,
   ): Promise<RunningCommand> {
-    const fields = startFields(id, spec, { env: sandboxEnv, outputBytes: context.limits().outputBytes });
+    const { env, workdir } = sandbox;
+    const fields = startFields(id, spec, { env, workdir, outputBytes: context.limits().outputBytes });
     const stream = new CommandStream(context.connection, id, FRAME.START, fields);
     let pid: number;
     try {

@@ -1,12 +1,36 @@
 /** Makes a sandbox, or leaves nothing behind. */
-import { HoldfastError, type SandboxId } from "@holdfast/protocol";
+import { formatBytes, HoldfastError, type SandboxId } from "@holdfast/protocol";
 import type { SandboxSpec } from "../engine.js";
 import { bootId } from "../host/processes.js";
+import type { DiskPlan } from "../storage/pool.js";
 import { type BroughtUp, bringUp } from "./bring-up.js";
 import { diskPathOf, dismantle } from "./dismantle.js";
 import type { HostParts } from "./host-parts.js";
+import { claimFiles, layersToMakeOf } from "./layer-claims.js";
+import { requirePlainTargets } from "./mount-targets.js";
 import type { SandboxRecord } from "./records.js";
 import { BubblewrapSandbox, COMMAND_ID_STEP } from "./sandbox.js";
+
+/** Nothing that is larger than its limit is made: the sandbox could not write a byte. */
+async function planDisk(
+  { pool, layers }: HostParts,
+  { disk, limits }: SandboxSpec,
+  { path, signal }: { readonly path: string; readonly signal: AbortSignal | undefined },
+): Promise<DiskPlan> {
+  if (disk === undefined) return { path, exists: false };
+  const neededBytes = await layers.sizeBytes(disk.from);
+  if (neededBytes > limits.diskBytes) {
+    throw new HoldfastError(
+      "invalid_argument",
+      `limits.diskBytes: expected at least ${neededBytes} for the files it starts with, got ${limits.diskBytes}`,
+      {
+        hint: `They take ${formatBytes(neededBytes)}; ask for more disk than that.`,
+        details: { field: "limits.diskBytes", neededBytes },
+      },
+    );
+  }
+  return pool.diskFromLayer(layers.diskOf(disk.from), path, { signal });
+}
 
 export async function createSandbox(
   host: HostParts,
@@ -19,10 +43,13 @@ export async function createSandbox(
   const diskPath = diskPathOf(host, id);
   // Before anything is made: it may be too long.
   host.records.socketPath(id);
-  host.records.claim(id, host.us);
+  host.records.claim(id, host.us, claimFiles(spec));
   let up: BroughtUp | undefined;
   try {
-    up = await bringUp(host, id, { spec, limits: spec.limits, disk: { path: diskPath, exists: false }, signal });
+    await host.layers.requireAll(layersToMakeOf(spec));
+    requirePlainTargets(host, spec, spec.disk === undefined ? [] : [host.layers.path(spec.disk.from)]);
+    const disk = await planDisk(host, spec, { path: diskPath, signal });
+    up = await bringUp(host, id, { spec, limits: spec.limits, disk, signal });
     const record: SandboxRecord = {
       version: 1,
       id,

@@ -10,6 +10,7 @@ import type { SandboxCgroup } from "../cgroups/index.js";
 import { bootId } from "../host/processes.js";
 import { listUidClaims, releaseUidRange } from "../host/uid-ranges.js";
 import type { HostParts } from "./host-parts.js";
+import { STANDSTILL_FILE } from "./standstill.js";
 
 const KILL_DEADLINE_MS = 10_000;
 /** How long a monitor may take to reap the guest and to end; it does nothing else. */
@@ -128,6 +129,7 @@ export async function takeDown(
     for (const claim of listUidClaims()) if (claim.owner === directory) releaseUidRange(claim.slot);
   }
   rmSync(host.records.socketPath(id), { force: true });
+  rmSync(host.records.pathOf(id, STANDSTILL_FILE), { force: true });
 }
 
 export async function dismantle(

@@ -9,21 +9,29 @@ import { findProgram } from "../host/find-program.js";
 import { Launcher } from "../host/launcher.js";
 import { bootId, ourIdentity } from "../host/processes.js";
 import { listUidClaims, releaseUidRange } from "../host/uid-ranges.js";
+import type { OurPrograms } from "../images/above.js";
 import { prepareSkeleton } from "../images/host-image.js";
 import { removeOldSkeletons } from "../images/old-skeletons.js";
+import type { Layers } from "../layers.js";
 import { openBtrfsPool } from "../storage/btrfs-pool.js";
 import { openDirPool } from "../storage/dir-pool.js";
+import { LayerStore } from "../storage/layer-store.js";
 import { POOL_KINDS, type PoolKind } from "../storage/pool.js";
+import { VolumeStore } from "../storage/volume-store.js";
+import type { Volumes } from "../volumes.js";
 import { readCapacity } from "./capacity.js";
 import { freeCommandId, listCommands } from "./command-list.js";
 import { createSandbox } from "./create.js";
 import { dismantle } from "./dismantle.js";
 import { Endings } from "./endings.js";
+import { EngineLayers } from "./engine-layers.js";
 import type { HostParts, Log } from "./host-parts.js";
+import { LayerClaims } from "./layer-claims.js";
 import { type SandboxRecord, SandboxRecords } from "./records.js";
 import { BubblewrapSandbox } from "./sandbox.js";
 import { resolveSandboxSpec } from "./spec.js";
-import { bootStopped, discardStopped, finishStop, isStopped, listStopped, salvage } from "./stopped.js";
+import { endForeignStandstill } from "./standstill.js";
+import { bootStopped, discardStopped, finishStop, hasRunning, isStopped, listStopped, salvage } from "./stopped.js";
 
 export const DEFAULT_STATE_DIRECTORY = "/var/lib/holdfast";
 /** A guest on a host that is out of breath takes its time; one that never answers is taken apart, files and all. */
@@ -38,12 +46,12 @@ export interface BubblewrapEngineOptions {
 /** How long a skeleton counts as up to date: looking takes half a millisecond, and hosts are not upgraded that often. */
 const SKELETON_FRESH_MS = 5000;
 
-function skeletonSource(imagesDirectory: string, guestPath: string): () => string {
+function skeletonSource(imagesDirectory: string, programs: OurPrograms): () => string {
   let path: string | undefined;
   let lookedAt = 0;
   return () => {
     if (path === undefined || Date.now() - lookedAt > SKELETON_FRESH_MS) {
-      path = prepareSkeleton({ imagesDirectory, guestPath });
+      path = prepareSkeleton({ imagesDirectory, programs });
       lookedAt = Date.now();
     }
     return path;
@@ -60,6 +68,8 @@ function whySwept(record: SandboxRecord | undefined): string {
 
 export class BubblewrapEngine implements Engine {
   readonly kind = "bubblewrap";
+  readonly layers: Layers;
+  readonly volumes: Volumes;
   readonly #host: HostParts;
   readonly #sandboxes = new Map<SandboxId, BubblewrapSandbox>();
   readonly #creations = new Set<Promise<BubblewrapSandbox>>();
@@ -67,6 +77,11 @@ export class BubblewrapEngine implements Engine {
 
   private constructor(host: HostParts) {
     this.#host = host;
+    this.layers = new EngineLayers(host);
+    const { pool, launcher, records } = host;
+    const has = (id: SandboxId, path: string) => records.read(id)?.spec.mounts.some(({ source }) => source === path);
+    const usersOf = (path: string) => records.list().filter((id) => has(id, path) === true);
+    this.volumes = new VolumeStore({ pool, launcher, usersOf });
   }
 
   /** Checks that the host can keep every promise, and says which it cannot. Never a weaker sandbox in silence. */
@@ -106,17 +121,20 @@ export class BubblewrapEngine implements Engine {
     const pool =
       poolKind === "dir"
         ? openDirPool({ directory: join(stateDirectory, "disks"), launcher })
-        : await openBtrfsPool({ stateDirectory, launcher });
+        : await openBtrfsPool({ stateDirectory, launcher, isInUse: () => hasRunning(records) });
+    const us = ourIdentity();
+    const claims = new LayerClaims(records);
     return new BubblewrapEngine({
       cgroups,
       oomLog: createOomLog(),
       launcher,
       bwrapPath,
       pool,
+      layers: new LayerStore({ pool, us, usersOf: (layer) => claims.usersOf(layer) }),
       records,
       imagesDirectory,
-      skeleton: skeletonSource(imagesDirectory, launcher.guestPath),
-      us: ourIdentity(),
+      skeleton: skeletonSource(imagesDirectory, { sudo: launcher.guestPath, tar: launcher.tarPath }),
+      us,
       log: options.log ?? silentLog,
     });
   }
@@ -196,6 +214,12 @@ export class BubblewrapEngine implements Engine {
     for (const claim of listUidClaims()) {
       if (claim.owner !== "" && !existsSync(claim.owner)) releaseUidRange(claim.slot);
     }
+    await this.#host.layers.sweep((name, error) => {
+      this.#host.log.warn(
+        { layer: name, error: HoldfastError.from(error).message },
+        "what is left of a layer could not be removed",
+      );
+    });
     removeOldSkeletons(this.#host.imagesDirectory, {
       current: () => this.#host.skeleton(),
       inUse: records.list().flatMap((id) => records.read(id) ?? []),
@@ -246,6 +270,7 @@ export class BubblewrapEngine implements Engine {
     if (options.sandboxes === "kill") await Promise.all(sandboxes.map((sandbox) => sandbox.kill("the engine's end")));
     else await Promise.all(sandboxes.map((sandbox) => sandbox.release()));
     this.#sandboxes.clear();
+    await this.#host.layers.idle();
     await this.#host.pool.close();
     this.#host.cgroups.removeIfEmptyParents();
     this.#host.oomLog.close();
@@ -297,7 +322,7 @@ export class BubblewrapEngine implements Engine {
     const uid = listUidClaims().find((claim) => claim.slot === record.uidSlot);
     try {
       // A frozen guest cannot say hello; it is thawed for as long as that takes.
-      const wasFrozen = cgroup.isFrozen();
+      const wasFrozen = await endForeignStandstill(records, id, cgroup);
       if (wasFrozen) await cgroup.thaw();
       const connection = await GuestConnection.open(records.socketPath(id), { timeoutMs: ADOPT_TIMEOUT_MS });
       const endings = new Endings(records.pathOf(id, "endings"));

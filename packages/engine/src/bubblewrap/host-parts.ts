@@ -2,6 +2,7 @@
 import type { CgroupHost, OomLog } from "../cgroups/index.js";
 import type { Launcher } from "../host/launcher.js";
 import type { ProcessIdentity } from "../host/processes.js";
+import type { LayerStore } from "../storage/layer-store.js";
 import type { Pool } from "../storage/pool.js";
 import type { SandboxRecords } from "./records.js";
 
@@ -17,6 +18,7 @@ export interface HostParts {
   readonly launcher: Launcher;
   readonly bwrapPath: string;
   readonly pool: Pool;
+  readonly layers: LayerStore;
   readonly records: SandboxRecords;
   readonly imagesDirectory: string;
   /** Where the generated layers that every sandbox stands on are, up to date with the host. */

@@ -19,6 +19,7 @@ const plan: LaunchPlan = {
   defaultUser: "user",
   limits: DEFAULT_SANDBOX_LIMITS,
   orphanMs: 0,
+  egress: false,
 };
 
 /** One option with its values a line, so that a change shows as a line in a review. */
@@ -74,6 +75,12 @@ it("the arguments are these and no others", () => {
     --pids 256
     --orphan-ms 0"
   `);
+});
+
+it("a disk that begins as a layer is cloned from it", () => {
+  const args = launchArguments({ ...plan, disk: { ...plan.disk, from: "/pool/layers/l1" } });
+  const at = args.indexOf("--disk");
+  expect(args.slice(at, at + 5)).toEqual(["--disk", "/pool/s1", "1000000", "--disk-from", "/pool/layers/l1"]);
 });
 
 it("every source but the sandbox's own disk and writable mounts is read-only outside", () => {

@@ -6,6 +6,7 @@
 import type { SandboxLimits } from "@holdfast/protocol";
 import type { MountSpec } from "../engine.js";
 import type { PreparedImage } from "../images/image.js";
+import type { DiskPlan } from "../storage/pool.js";
 
 /** Descriptors that the launcher hands down, by number. */
 const FD = { userns: 10, listener: 11, guest: 12, spill: 13, firstCgroup: 14 } as const;
@@ -21,14 +22,15 @@ export interface LaunchPlan {
   readonly cgroupProcsFiles: readonly string[];
   readonly cgroupCommandDirs: readonly { readonly name: string; readonly path: string }[];
   readonly socketPath: string;
-  /** `exists`: of a sandbox that was stopped; else it is made. */
-  readonly disk: { readonly path: string; readonly exists: boolean; readonly quotaBytes: number | undefined };
+  readonly disk: DiskPlan & { readonly quotaBytes: number | undefined };
   readonly image: PreparedImage;
   readonly mounts: readonly MountSpec[];
   readonly hostname: string;
   readonly defaultUser: string;
   readonly limits: SandboxLimits;
   readonly orphanMs: number;
+  /** The guest carries connections and DNS questions out. */
+  readonly egress: boolean;
 }
 
 function stageArguments(plan: LaunchPlan): { stage: string[]; binds: string[] } {
@@ -80,6 +82,7 @@ function guestArguments(plan: LaunchPlan): string[] {
     String(plan.orphanMs),
     // There, files have the host's ids: the guest then lets nobody make set-id programs.
     ...(plan.mounts.some((mount) => !mount.readOnly) ? ["--host-writable"] : []),
+    ...(plan.egress ? ["--egress"] : []),
   ];
 }
 
@@ -107,6 +110,7 @@ export function launchArguments(plan: LaunchPlan): string[] {
     plan.disk.exists ? "--old-disk" : "--disk",
     plan.disk.path,
     String(plan.disk.quotaBytes ?? 0),
+    ...(plan.disk.from === undefined ? [] : ["--disk-from", plan.disk.from]),
     "--stage",
     STAGE,
     ...stage,

@@ -5,6 +5,8 @@
  *   sandboxes/<id>/owner.<pid>.<ticks>.<boot>  an empty file whose name says which process answers for it
  *   sandboxes/<id>/guest.sock                  the guest
  *   sandboxes/<id>/launch.log                  what the launcher and bubblewrap had to say
+ *   sandboxes/<id>/layers                      the layers it is made of, said before it looks whether they are there
+ *   sandboxes/<id>/standstill                  there while it is frozen by ourselves, for a snapshot
  *
  * Adopting is renaming the owner file: of several processes that try, the kernel lets one succeed.
  *
@@ -16,10 +18,13 @@ import { join } from "node:path";
 import { HoldfastError, parseSandboxId, type SandboxId, type SandboxLimits } from "@holdfast/protocol";
 import type { CgroupPaths } from "../cgroups/index.js";
 import type { SandboxSpec } from "../engine.js";
-import { bootId, isAlive, type ProcessIdentity } from "../host/processes.js";
+import { bootId, bootTag, isAlive, type ProcessIdentity } from "../host/processes.js";
+import type { LayerId } from "../layers.js";
 import type { Disk } from "../storage/pool.js";
 
 const RECORD_VERSION = 1;
+/** Of a spec that was written before there were such fields. */
+const NEWER_FIELDS = { workdir: undefined, disk: undefined, network: { kind: "none" } } as const;
 /** sockaddr_un holds 108 bytes with its terminator. */
 const MAX_SOCKET_PATH_BYTES = 107;
 
@@ -46,6 +51,8 @@ export interface SandboxRecord {
   readonly stopped?: { readonly by: string; readonly at: string } | undefined;
   /** Its removal has begun: part of its files may be gone already. */
   readonly discarded?: boolean | undefined;
+  /** The layer that its files are about to become. If its disk is gone, they have. */
+  readonly becomes?: LayerId | undefined;
 }
 
 /** An owner is known by its boot too: a pid and a start time may come again after a restart of the host. */
@@ -81,10 +88,11 @@ export class SandboxRecords {
     return path;
   }
 
-  /** Makes the sandbox's directory, whole: nobody sees it without its owner. */
-  claim(id: SandboxId, owner: ProcessIdentity): void {
+  /** Makes the sandbox's directory, whole: nobody sees it without its owner and these files. */
+  claim(id: SandboxId, owner: ProcessIdentity, files: Readonly<Record<string, string>> = {}): void {
     const fresh = join(this.directory, `.${id}.${owner.pid}.${owner.startTicks}`);
     mkdirSync(fresh, { mode: 0o700 });
+    for (const [name, text] of Object.entries(files)) writeFileSync(join(fresh, name), text, { mode: 0o600 });
     writeFileSync(join(fresh, ownerFileName(ownerOf(owner))), "");
     try {
       renameSync(fresh, this.pathOf(id));
@@ -108,7 +116,8 @@ export class SandboxRecords {
   read(id: SandboxId): SandboxRecord | undefined {
     try {
       const record = JSON.parse(readFileSync(this.pathOf(id, "record.json"), "utf8")) as SandboxRecord;
-      return record.version === RECORD_VERSION && record.id === id ? record : undefined;
+      if (record.version !== RECORD_VERSION || record.id !== id) return undefined;
+      return { ...record, spec: { ...NEWER_FIELDS, ...record.spec } };
     } catch {
       return undefined;
     }
@@ -225,7 +234,6 @@ export class SandboxRecords {
 const NOBODY: Owner = { pid: 0, startTicks: "0", boot: undefined };
 const NOBODY_YET: Owner = { pid: 0, startTicks: "1", boot: undefined };
 
-const bootTag = (): string => bootId().replaceAll("-", "").slice(0, 12);
 const ownerOf = (identity: ProcessIdentity): Owner => ({ ...identity, boot: bootTag() });
 const ownerFileName = ({ pid, startTicks, boot }: Owner): string =>
   `owner.${pid}.${startTicks}${boot === undefined ? "" : `.${boot}`}`;

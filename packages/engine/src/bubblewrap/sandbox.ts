@@ -30,6 +30,8 @@ import type {
 import type { GuestConnection } from "../guest/connection.js";
 import { type DialTarget, dialGuest } from "../guest/dial.js";
 import { GuestFiles } from "../guest/files.js";
+import { type LayerId, parseLayerId, type SnapshotReport } from "../layers.js";
+import { Egress } from "../network/egress.js";
 import { DiskGauge } from "../storage/disk-gauge.js";
 import { type CommandContext, RunningCommand } from "./command.js";
 import { listCommands } from "./command-list.js";
@@ -40,6 +42,8 @@ import type { HostParts } from "./host-parts.js";
 import { readProcessRows } from "./process-rows.js";
 import { reclaimMemory } from "./reclaim.js";
 import type { SandboxRecord } from "./records.js";
+import { takeSnapshot } from "./snapshot.js";
+import { Standstill } from "./standstill.js";
 
 /** setTimeout's own limit. Longer lives are measured in stages. */
 const MAX_TIMER_MS = 2 ** 31 - 1;
@@ -61,11 +65,12 @@ export class BubblewrapSandbox implements Sandbox {
   readonly #uidBase: number;
   readonly #monitor: Monitor | undefined;
   readonly #diskGauge: DiskGauge;
+  readonly #standstill: Standstill;
   readonly #leaders = new Map<number, RunningCommand>();
   readonly #endings: Endings | undefined;
+  readonly #egress: Egress | undefined;
   #record: SandboxRecord;
   #nextCommandId: number;
-  #frozen = false;
   #cause: SandboxCause | undefined;
   #ending: Promise<SandboxEnding> | undefined;
   #settleEnded!: (ending: SandboxEnding) => void;
@@ -102,8 +107,9 @@ export class BubblewrapSandbox implements Sandbox {
     this.#endings =
       this.spec.whenOwnerDies === "keep" ? new Endings(host.records.pathOf(this.id, "endings")) : undefined;
     this.createdAt = new Date(parts.record.createdAt);
-    this.#frozen = parts.cgroup.isFrozen();
+    this.#standstill = new Standstill(parts.cgroup, host.records.pathOf(this.id));
     this.files = new GuestFiles(() => this.#usableConnection());
+    this.#egress = this.#openEgress();
     this.ended = new Promise((resolve) => {
       this.#settleEnded = resolve;
     });
@@ -114,7 +120,7 @@ export class BubblewrapSandbox implements Sandbox {
 
   get state(): SandboxState {
     if (this.#ending !== undefined) return "ended";
-    return this.#frozen ? "frozen" : "running";
+    return this.#standstill.isFrozen ? "frozen" : "running";
   }
 
   get limits(): SandboxLimits {
@@ -124,7 +130,7 @@ export class BubblewrapSandbox implements Sandbox {
   async start(spec: CommandSpec, options: { signal?: AbortSignal } = {}): Promise<Command> {
     if (options.signal?.aborted) throw new HoldfastError("canceled", "the start of the command was canceled");
     this.#usableConnection();
-    const command = await RunningCommand.start(this.#commandContext(), this.#takeCommandId(), spec, this.spec.env);
+    const command = await RunningCommand.start(this.#commandContext(), this.#takeCommandId(), spec, this.spec);
     if (options.signal !== undefined) {
       const onAbort = () => void command.cancel("the caller's signal");
       if (options.signal.aborted) onAbort();
@@ -180,14 +186,12 @@ export class BubblewrapSandbox implements Sandbox {
 
   async freeze(): Promise<void> {
     this.#usableConnection();
-    await this.#cgroup.freeze();
-    this.#frozen = true;
+    await this.#standstill.freeze();
   }
 
   async thaw(): Promise<void> {
     if (this.#ending !== undefined) throw this.#endedError();
-    await this.#cgroup.thaw();
-    this.#frozen = false;
+    await this.#standstill.thaw();
   }
 
   async reclaim(): Promise<number> {
@@ -196,6 +200,23 @@ export class BubblewrapSandbox implements Sandbox {
       return await reclaimMemory(this.#host.launcher, this.#cgroup, { limitMs: RECLAIM_MS });
     } catch (error) {
       throw this.state === "ended" ? this.#endedError() : error;
+    }
+  }
+
+  async snapshot(id: LayerId): Promise<SnapshotReport> {
+    const requireRunning = () => {
+      if (this.#ending !== undefined) throw this.#endedError();
+    };
+    requireRunning();
+    try {
+      return await takeSnapshot(this.#host, parseLayerId(id), {
+        disk: this.#record.disk,
+        standstill: this.#standstill,
+        requireRunning,
+      });
+    } catch (error) {
+      requireRunning();
+      throw error;
     }
   }
 
@@ -236,7 +257,10 @@ export class BubblewrapSandbox implements Sandbox {
     }
     this.#ending = new Promise(() => {});
     clearTimeout(this.#wallTimer);
+    this.#egress?.close();
     this.#diskGauge.stop();
+    // What stands still for a moment must not stay so.
+    await this.#standstill.idle();
     this.#connection.close();
     this.#host.records.disown(this.id, this.#host.us);
   }
@@ -296,7 +320,7 @@ export class BubblewrapSandbox implements Sandbox {
 
   #usableConnection(): GuestConnection {
     if (this.#ending !== undefined) throw this.#endedError();
-    if (this.#frozen) {
+    if (this.#standstill.isFrozen) {
       throw new HoldfastError("sandbox_frozen", `sandbox ${this.id} is frozen`, { hint: "Thaw it first." });
     }
     return this.#connection;
@@ -329,8 +353,21 @@ export class BubblewrapSandbox implements Sandbox {
     return this.#ending;
   }
 
+  #openEgress(): Egress | undefined {
+    const { network } = this.spec;
+    if (network.kind !== "egress") return undefined;
+    const { log } = this.#host;
+    return new Egress({
+      connection: this.#connection,
+      rules: network,
+      onRefused: (target) => log.info({ sandbox: this.id, target }, "a connection out of a sandbox was refused"),
+      onBroken: (reason) => log.warn({ sandbox: this.id, error: reason.message }, "a sandbox lost its way out"),
+    });
+  }
+
   async #finish(): Promise<SandboxEnding> {
     clearTimeout(this.#wallTimer);
+    this.#egress?.close();
     this.#diskGauge.stop();
     this.#finalLook = takeFinalLook(this.#host.pool, this.#cgroup, this.#record.disk);
     try {

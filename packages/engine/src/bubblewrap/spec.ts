@@ -1,8 +1,10 @@
 /** What a caller asked for, checked and completed. */
 import { existsSync, realpathSync } from "node:fs";
 import { isAbsolute, posix } from "node:path";
-import { invalidArgument, parseSandboxId, resolveSandboxLimits } from "@holdfast/protocol";
-import type { MountSpec, SandboxSpec } from "../engine.js";
+import { HoldfastError, invalidArgument, parseSandboxId, resolveSandboxLimits } from "@holdfast/protocol";
+import type { ImageSource, MountSpec, SandboxSpec } from "../engine.js";
+import { parseLayerId } from "../layers.js";
+import { resolveNetwork } from "../network/policy.js";
 
 function validateMount(mount: MountSpec, index: number): void {
   const field = `mounts[${index}]`;
@@ -26,6 +28,39 @@ export function validateMounts(mounts: readonly MountSpec[]): void {
   mounts.forEach(validateMount);
 }
 
+/** An overlay could take more, but each costs every sandbox a mount, and every lookup of a name a step. */
+const MOST_LAYERS = 128;
+/** The guest keeps it where it keeps home directories. */
+const LONGEST_WORKDIR_BYTES = 255;
+/** Sandboxes' disks lie in the pool by their ids; this place is the layers'. */
+const TAKEN_ID = "layers";
+
+function resolveImage(image: ImageSource = { kind: "host" }): ImageSource {
+  if (image.kind !== "layers") return image;
+  const count = image.layers.length;
+  if (count === 0 || count > MOST_LAYERS) {
+    throw new HoldfastError("image_invalid", `image.layers: expected 1 to ${MOST_LAYERS} layers, got ${count}`, {
+      hint: "Merge some of its layers: in a Dockerfile, join commands with &&.",
+      details: { field: "image.layers", layers: count },
+    });
+  }
+  return { kind: "layers", layers: image.layers.map((id, index) => parseLayerId(id, `image.layers[${index}]`)) };
+}
+
+function resolveWorkdir(workdir: string | undefined): string | undefined {
+  if (workdir === undefined) return undefined;
+  if (!isAbsolute(workdir) || workdir.includes("\0") || Buffer.byteLength(workdir) > LONGEST_WORKDIR_BYTES) {
+    throw invalidArgument("workdir", workdir, `an absolute path of at most ${LONGEST_WORKDIR_BYTES} bytes`);
+  }
+  return workdir;
+}
+
+function resolveId(id: SandboxSpec["id"]): SandboxSpec["id"] {
+  if (id === undefined) return undefined;
+  if (id === TAKEN_ID) throw invalidArgument("id", id, "another one: this is the name of a directory of the pool");
+  return parseSandboxId(id, "id");
+}
+
 export function resolveSandboxSpec(given: Partial<SandboxSpec>): SandboxSpec {
   const hostname = given.hostname ?? "sandbox";
   if (!/^[a-zA-Z0-9][a-zA-Z0-9.-]{0,63}$/.test(hostname)) {
@@ -33,8 +68,8 @@ export function resolveSandboxSpec(given: Partial<SandboxSpec>): SandboxSpec {
   }
   validateMounts(given.mounts ?? []);
   return {
-    id: given.id === undefined ? undefined : parseSandboxId(given.id, "id"),
-    image: given.image ?? { kind: "host" },
+    id: resolveId(given.id),
+    image: resolveImage(given.image),
     limits: resolveSandboxLimits(given.limits),
     env: given.env ?? {},
     mounts: given.mounts ?? [],
@@ -42,5 +77,8 @@ export function resolveSandboxSpec(given: Partial<SandboxSpec>): SandboxSpec {
     defaultUser: given.defaultUser ?? "user",
     whenOwnerDies: given.whenOwnerDies ?? "keep",
     labels: given.labels ?? {},
+    workdir: resolveWorkdir(given.workdir),
+    disk: given.disk === undefined ? undefined : { from: parseLayerId(given.disk.from, "disk.from") },
+    network: resolveNetwork(given.network),
   };
 }

@@ -1,5 +1,5 @@
 /** Sandboxes without processes: their files and their record, which nobody answers for until they are booted or discarded. */
-import { existsSync, lstatSync, rmSync } from "node:fs";
+import { existsSync, rmSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { HoldfastError, type SandboxId } from "@holdfast/protocol";
 import { bootId } from "../host/processes.js";
@@ -7,7 +7,9 @@ import { type BroughtUp, bringUp } from "./bring-up.js";
 import { dismantle, takeDown } from "./dismantle.js";
 import { Endings } from "./endings.js";
 import type { HostParts } from "./host-parts.js";
-import type { SandboxRecord } from "./records.js";
+import { layersBelow } from "./layer-claims.js";
+import { requirePlainTargets } from "./mount-targets.js";
+import type { SandboxRecord, SandboxRecords } from "./records.js";
 import { BubblewrapSandbox, COMMAND_ID_STEP } from "./sandbox.js";
 import { validateMounts } from "./spec.js";
 
@@ -21,11 +23,30 @@ const hasStopped = (record: SandboxRecord | undefined): record is StoppedRecord 
 
 export function listStopped(host: HostParts): SandboxId[] {
   const { records } = host;
-  return records.list().filter((id) => isStopped(records.read(id)) && !records.hasLivingOwner(id));
+  return records.list().filter((id) => {
+    const record = records.read(id);
+    return isStopped(record) && !records.hasLivingOwner(id) && !hasBecomeLayer(host, record);
+  });
+}
+
+/** Whether anything may be running, of whatever process: all but what is known to be at rest or of an earlier boot. */
+export function hasRunning(records: SandboxRecords): boolean {
+  return records.list().some((id) => {
+    const record = records.read(id);
+    if (record === undefined) return records.exists(id);
+    return record.bootId === bootId() && !(isStopped(record) && records.isAtRest(id));
+  });
+}
+
+/** Whether a killed process has made a layer of its files and only the record is left. */
+export function hasBecomeLayer(host: Pick<HostParts, "pool">, record: SandboxRecord): boolean {
+  const { becomes, disk } = record;
+  // In a pool that is not open nothing is gone because it is not seen.
+  return becomes !== undefined && dirname(disk.path) === host.pool.directory && !existsSync(disk.path);
 }
 
 /** Makes this process the owner of a stopped sandbox, and finishes what a killed one left of its end. */
-async function take(host: HostParts, id: SandboxId, accept = isStopped): Promise<StoppedRecord> {
+export async function take(host: HostParts, id: SandboxId, accept = isStopped): Promise<StoppedRecord> {
   const { records, us } = host;
   if (!records.exists(id)) {
     throw new HoldfastError("sandbox_not_found", `there is no sandbox with id ${id}`);
@@ -43,13 +64,15 @@ async function take(host: HostParts, id: SandboxId, accept = isStopped): Promise
     records.disown(id, us, taken);
     throw notStopped(id);
   }
-  if (taken.remains) {
-    try {
-      await takeDown(host, id);
-    } catch (error) {
-      records.disown(id, us, { remains: true });
-      throw error;
+  try {
+    if (hasBecomeLayer(host, record)) {
+      await dismantle(host, id);
+      throw new HoldfastError("sandbox_not_found", `sandbox ${id} has become layer ${record.becomes}`);
     }
+    if (taken.remains) await takeDown(host, id);
+  } catch (error) {
+    records.disown(id, us, { remains: true });
+    throw error;
   }
   return record;
 }
@@ -71,7 +94,8 @@ export async function bootStopped(
   try {
     requireDisk(host, record);
     validateMounts(record.spec.mounts);
-    requirePlainTargets(record);
+    await host.layers.requireAll(layersBelow(record.spec));
+    requirePlainTargets(host, record.spec, [join(record.disk.path, "upper")]);
     // What it says shall be about this start.
     rmSync(records.pathOf(id, "launch.log"), { force: true });
     const disk = { path: record.disk.path, exists: true };
@@ -80,7 +104,7 @@ export async function bootStopped(
       record.commandIdsBelow ?? 1,
       new Endings(records.pathOf(id, "endings")).highestId() + 1,
     );
-    const { stopped: _, ...kept } = record;
+    const { stopped: _, becomes: __, ...kept } = record;
     const booted: SandboxRecord = {
       ...kept,
       bootId: bootId(),
@@ -108,7 +132,7 @@ export async function bootStopped(
   }
 }
 
-function requireDisk(host: HostParts, { id, disk }: SandboxRecord): void {
+export function requireDisk(host: HostParts, { id, disk }: SandboxRecord): void {
   if (dirname(disk.path) !== host.pool.directory) {
     throw new HoldfastError("host_unsupported", `the files of sandbox ${id} are in another pool, at ${disk.path}`, {
       hint: `This one is of kind ${host.pool.kind}; use the kind with which the sandbox was made (--pool).`,
@@ -118,27 +142,6 @@ function requireDisk(host: HostParts, { id, disk }: SandboxRecord): void {
   throw new HoldfastError("engine_fault", `the files of sandbox ${id} are gone: there is no ${disk.path}`, {
     hint: "Discard it.",
   });
-}
-
-/**
- * Mounts are placed by following paths, and on the way lie files that the sandbox wrote: none of them may be a link, which
- * could lead out of it.
- */
-function requirePlainTargets({ id, disk, spec }: SandboxRecord): void {
-  for (const { target } of spec.mounts) {
-    let at = join(disk.path, "upper");
-    for (const name of target.split("/").filter((part) => part !== "")) {
-      at = join(at, name);
-      const info = lstatSync(at, { throwIfNoEntry: false });
-      if (info === undefined) break;
-      if (!info.isSymbolicLink()) continue;
-      throw new HoldfastError(
-        "file_wrong_type",
-        `sandbox ${id} cannot be booted: it has put a symbolic link into the way of its mount at ${target}`,
-        { hint: "Discard it, or make a new one without that mount.", details: { target } },
-      );
-    }
-  }
 }
 
 export async function discardStopped(host: HostParts, id: SandboxId): Promise<void> {
@@ -156,7 +159,13 @@ export async function discardStopped(host: HostParts, id: SandboxId): Promise<vo
 /** Finishes the stop of a sandbox whose owner was killed on the way. */
 export async function finishStop(host: HostParts, id: SandboxId): Promise<void> {
   if (host.records.isAtRest(id)) return;
-  await take(host, id);
+  try {
+    await take(host, id);
+  } catch (error) {
+    // It has become a layer, and nothing is left of it now.
+    if (!host.records.exists(id)) return;
+    throw error;
+  }
   host.records.disown(id, host.us);
 }
 

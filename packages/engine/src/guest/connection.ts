@@ -162,6 +162,7 @@ export class GuestConnection {
   readonly #streams = new Map<number, GuestStream>();
   readonly #reader = new FrameReader();
   #nextStream = 1;
+  #draining: Promise<void> | undefined;
   #greeted = false;
   #failure: HoldfastError | undefined;
   #expectedEnd: HoldfastError | undefined;
@@ -224,13 +225,16 @@ export class GuestConnection {
 
   drained(): Promise<void> {
     if (!this.#socket.writableNeedDrain || this.#failure !== undefined) return Promise.resolve();
-    return new Promise((resolve) => {
+    // One for all who wait: hundreds of streams may.
+    this.#draining ??= new Promise((resolve) => {
       const done = () => {
         this.#socket.off("drain", done).off("close", done);
+        this.#draining = undefined;
         resolve();
       };
       this.#socket.on("drain", done).on("close", done);
     });
+    return this.#draining;
   }
 
   openStream(type: number, fields: FieldList, handlers: StreamHandlers, options: StreamOptions = {}): GuestStream {

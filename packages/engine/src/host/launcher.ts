@@ -2,15 +2,21 @@
 import { existsSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { HoldfastError } from "@holdfast/protocol";
-import { runProgram } from "./run-program.js";
+import { type ProgramOptions, runProgram } from "./run-program.js";
+
+/** What a layer is to the file system. */
+export type LayerKind = "subvolume" | "directory";
 
 export class Launcher {
   readonly path: string;
   readonly guestPath: string;
+  /** Need not be there. */
+  readonly tarPath: string;
 
   constructor(directory = fileURLToPath(new URL("../../../../guest/build/", import.meta.url))) {
     this.path = `${directory}holdfast-launch`;
     this.guestPath = `${directory}holdfast-guest`;
+    this.tarPath = `${directory}holdfast-tar`;
     for (const program of [this.path, this.guestPath]) {
       if (existsSync(program)) continue;
       throw new HoldfastError("host_unsupported", `${program} is not built`, {
@@ -35,9 +41,44 @@ export class Launcher {
     await runProgram(this.path, ["disk-settle", path]);
   }
 
+  /** What the disk held at this moment, synced, with its blocks shared. Resolves to how long the sync took. */
+  async cloneDisk(from: string, to: string): Promise<{ readonly syncMs: number }> {
+    return { syncMs: Number((await this.#fill(["disk-clone", from, to])).trim()) / 1000 };
+  }
+
+  async copyDisk(from: string, to: string, options: ProgramOptions = {}): Promise<void> {
+    await this.#fill(["disk-copy", from, to], options);
+  }
+
+  async makeLayer(path: string, kind: LayerKind): Promise<void> {
+    await this.#fill(["layer-make", path, kind]);
+  }
+
+  /** Resolves to the number of its subvolume, if it is one. `synced`: what it holds is on the disk already. */
+  async finishLayer(path: string, kind: LayerKind, state: "synced" | "written" = "written"): Promise<number> {
+    return Number((await this.#fill(["layer-finish", path, kind, state])).trim());
+  }
+
+  async subvolumeId(path: string): Promise<number> {
+    return Number((await runProgram(this.path, ["layer-id", path])).trim());
+  }
+
   /** Resolves when the kernel has found no more to take back, or the time is over. */
   async reclaim(file: string, value: string, limitMs: number): Promise<void> {
     await runProgram(this.path, ["reclaim", file, value, String(limitMs)]);
+  }
+
+  /** For what takes room in the pool, which may be used up. */
+  async #fill(args: readonly string[], options: ProgramOptions = {}): Promise<string> {
+    try {
+      return await runProgram(this.path, args, "engine_fault", options);
+    } catch (error) {
+      if (!(error instanceof HoldfastError) || !error.message.includes("No space left on device")) throw error;
+      throw new HoldfastError("no_space", "there is no room left in the pool of disks", {
+        cause: error,
+        hint: "Remove images or sandboxes that nobody needs (`holdfast image prune`), or free space on the host.",
+      });
+    }
   }
 
   async enableQuotas(directory: string): Promise<void> {

@@ -39,4 +39,7 @@ export function bootId(): string {
   return knownBootId;
 }
 
+/** Short enough for file names. */
+export const bootTag = (): string => bootId().replaceAll("-", "").slice(0, 12);
+
 let knownBootId: string | undefined;

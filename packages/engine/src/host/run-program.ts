@@ -10,8 +10,17 @@ export interface ProgramResult {
   readonly stderr: string;
 }
 
+export interface ProgramOptions {
+  /** Kills it; the promise settles when it is gone. */
+  readonly signal?: AbortSignal | undefined;
+}
+
 /** Never throws for an exit code; throws `host_unsupported` if the program is not there. */
-export function tryProgram(file: string, args: readonly string[]): Promise<ProgramResult> {
+export function tryProgram(
+  file: string,
+  args: readonly string[],
+  { signal }: ProgramOptions = {},
+): Promise<ProgramResult> {
   return new Promise((resolve, reject) => {
     // Our own environment stays here: host programs need a path and a fixed language, nothing else.
     const child = spawn(file, args, {
@@ -37,7 +46,13 @@ export function tryProgram(file: string, args: readonly string[]): Promise<Progr
         ),
       );
     });
-    child.on("close", (code) => resolve({ code: code ?? 128, ...output }));
+    const kill = () => child.kill("SIGKILL");
+    if (signal?.aborted) kill();
+    signal?.addEventListener("abort", kill, { once: true });
+    child.on("close", (code) => {
+      signal?.removeEventListener("abort", kill);
+      resolve({ code: code ?? 128, ...output });
+    });
   });
 }
 
@@ -45,8 +60,9 @@ export async function runProgram(
   file: string,
   args: readonly string[],
   code: ErrorCode = "engine_fault",
+  options: ProgramOptions = {},
 ): Promise<string> {
-  const result = await tryProgram(file, args);
+  const result = await tryProgram(file, args, options);
   if (result.code !== 0) {
     const said = result.stderr.trim() || result.stdout.trim() || "it gave no reason";
     throw new HoldfastError(code, `${file} ${args[0] ?? ""} failed (exit ${result.code}): ${said}`);

@@ -22,11 +22,12 @@ import {
   writeFileSync,
 } from "node:fs";
 import { dirname, join } from "node:path";
+import { buildAbove, buildCpuFiles, buildPrograms, type OurPrograms } from "./above.js";
 import type { ImageMount, PreparedImage } from "./image.js";
 import { touchSkeleton } from "./old-skeletons.js";
 
 /** Change it when what is generated changes: an old skeleton is then made anew. */
-const SKELETON_VERSION = 2;
+const SKELETON_VERSION = 3;
 export const SANDBOX_USER_ID = 1000;
 
 /** Copied as they are. None holds a secret; each is needed by ordinary programs. */
@@ -168,7 +169,7 @@ function copyCertificates(target: string): void {
 }
 
 /** A hash over what the skeleton is made from: when the host changes, so does the skeleton. */
-function skeletonStamp(sudoPath: string): string {
+function skeletonStamp(programs: OurPrograms): string {
   const hash = createHash("sha256").update(`${SKELETON_VERSION}\n`);
   for (const [name, text] of Object.entries(GENERATED)) hash.update(`${name}\0${text}\0`);
   for (const name of [...COPIED_FILES, ...copiedDirectories(), "ssl/certs"]) {
@@ -178,11 +179,14 @@ function skeletonStamp(sudoPath: string): string {
   for (const name of TOP_LEVEL)
     hash.update(existsSync(`/${name}`) ? `${name} ${lstatSync(`/${name}`).isSymbolicLink()}\n` : "");
   hash.update(`python ${pythonLink() ?? ""}\n`);
-  hash.update(`sudo ${statSync(sudoPath).mtimeMs} ${statSync(sudoPath).size}\n`);
+  for (const path of [programs.sudo, programs.tar]) {
+    const info = statSync(path, { throwIfNoEntry: false });
+    hash.update(`${info?.mtimeMs} ${info?.size}\n`);
+  }
   return hash.digest("hex").slice(0, 16);
 }
 
-function buildSkeleton(directory: string, sudoPath: string): void {
+function buildSkeleton(directory: string, programs: OurPrograms): void {
   const root = join(directory, "root");
   for (const [path, mode, uid] of DIRECTORIES) {
     mkdirSync(join(root, path), { recursive: true });
@@ -206,30 +210,11 @@ function buildSkeleton(directory: string, sudoPath: string): void {
     if (lstatSync(`/${name}`).isSymbolicLink()) symlinkSync(readlinkSync(`/${name}`), join(root, name));
     else mkdirSync(join(root, name));
   }
-  // Our sudo lies in a layer above the host's /usr, so that it is found whether or not the host has one.
-  buildSudo(join(directory, "usr"), sudoPath);
+  // Our programs lie in a layer above the host's /usr, so that they are found whether or not the host has such.
+  buildPrograms(join(directory, "usr"), programs);
   const python = pythonLink();
   if (python !== undefined) symlinkSync(python, join(directory, "usr/bin/python"));
-  // Above any other root file system lie only the places that every sandbox needs, and sudo.
-  const above = join(directory, "above");
-  for (const [path, mode] of [
-    ["dev", 0o755],
-    ["proc", 0o755],
-    ["sys", 0o755],
-    ["tmp", 0o1777],
-  ] as const) {
-    mkdirSync(join(above, path), { recursive: true });
-    chmodSync(join(above, path), mode);
-  }
-  buildCpuFiles(above);
-  buildSudo(join(above, "usr"), sudoPath);
-}
-
-/** Places for the guest to show how many CPUs there are; there is no other sysfs inside. */
-function buildCpuFiles(root: string): void {
-  const directory = join(root, "sys/devices/system/cpu");
-  mkdirSync(directory, { recursive: true });
-  for (const name of ["online", "possible", "present"]) writeFileSync(join(directory, name), "0\n", { mode: 0o444 });
+  buildAbove(join(directory, "above"), programs);
 }
 
 /**
@@ -242,19 +227,13 @@ function pythonLink(): string | undefined {
   return find("python") === undefined ? find("python3") : undefined;
 }
 
-function buildSudo(usr: string, sudoPath: string): void {
-  mkdirSync(join(usr, "bin"), { recursive: true });
-  copyFileSync(sudoPath, join(usr, "bin/sudo"));
-  chmodSync(join(usr, "bin/sudo"), 0o755);
-}
-
-/** Makes what both kinds of image share, once for each state of the host, and returns where it is. */
-export function prepareSkeleton(options: { readonly imagesDirectory: string; readonly guestPath: string }): string {
-  const directory = join(options.imagesDirectory, `host-${skeletonStamp(options.guestPath)}`);
+/** Makes what all kinds of image share, once for each state of the host, and returns where it is. */
+export function prepareSkeleton(options: { readonly imagesDirectory: string; readonly programs: OurPrograms }): string {
+  const directory = join(options.imagesDirectory, `host-${skeletonStamp(options.programs)}`);
   if (!touchSkeleton(directory)) {
     const fresh = `${directory}.${process.pid}.${process.hrtime.bigint()}`;
     mkdirSync(fresh, { recursive: true, mode: 0o755 });
-    buildSkeleton(fresh, options.guestPath);
+    buildSkeleton(fresh, options.programs);
     try {
       renameSync(fresh, directory);
     } catch {

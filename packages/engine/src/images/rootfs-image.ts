@@ -2,6 +2,7 @@
 import { existsSync, lstatSync, realpathSync, statSync } from "node:fs";
 import { isAbsolute, join } from "node:path";
 import { HoldfastError, invalidArgument } from "@holdfast/protocol";
+import { prepareAbove } from "./above.js";
 import type { PreparedImage } from "./image.js";
 
 export function prepareRootfsImage(path: string, skeleton: string): PreparedImage {
@@ -19,7 +20,7 @@ export function prepareRootfsImage(path: string, skeleton: string): PreparedImag
   if (!["bin", "usr"].some((name) => existsSync(join(path, name)) || isLink(join(path, name)))) {
     throw new HoldfastError("image_not_found", `${path} holds neither bin nor usr, so it is not a root file system`);
   }
-  return { layers: [join(skeleton, "above"), path], mounts: [] };
+  return { layers: [prepareAbove(skeleton, [path]), path], mounts: [] };
 }
 
 function isLink(path: string): boolean {

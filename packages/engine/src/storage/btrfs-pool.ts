@@ -2,7 +2,8 @@
  * A btrfs file system in a sparse file, loop-mounted, as LXD does it. A disk is a subvolume with a qgroup limit.
  *
  * Several processes may use one pool. Each leaves a file named after itself in `users/`; under the pool's lock, whoever
- * closes last and sees no disk left unmounts it. A user that was killed is known by its start time and does not count.
+ * closes last unmounts it, unless a sandbox still runs on it. A user that was killed is known by its start time and does
+ * not count. Stopped sandboxes and layers need no mount: whoever wants them opens the pool.
  */
 import {
   chmodSync,
@@ -29,6 +30,8 @@ const GIB = 1024 ** 3;
 /** btrfs needs about 110 MiB to exist at all. */
 const SMALLEST_POOL_BYTES = GIB;
 const LARGEST_DEFAULT_POOL_BYTES = 1024 * GIB;
+/** No tree is higher. */
+const BTRFS_LEVELS = 8;
 
 /** True if something is mounted exactly at this directory. */
 function isMounted(directory: string): boolean {
@@ -98,6 +101,18 @@ function quotaDirectory(directory: string): string {
   );
 }
 
+/**
+ * By default the kernel stops counting, for all disks, when a large one is dropped that shares its blocks. Limits that are
+ * no longer enforced are worse than a removal that takes longer.
+ */
+function keepCounting(quotas: string): void {
+  try {
+    writeFileSync(join(quotas, "drop_subtree_threshold"), String(BTRFS_LEVELS));
+  } catch {
+    // Kernels before 6.1 never stop counting.
+  }
+}
+
 function readSysfsNumber(path: string): number {
   try {
     return Number(readFileSync(path, "utf8").trim());
@@ -110,8 +125,10 @@ function readSysfsNumber(path: string): number {
 export async function openBtrfsPool(options: {
   readonly stateDirectory: string;
   readonly launcher: Launcher;
+  /** Whether any process's sandbox may be running on it. */
+  readonly isInUse: () => boolean;
 }): Promise<Pool> {
-  const { stateDirectory, launcher } = options;
+  const { stateDirectory, launcher, isInUse } = options;
   const directory = join(stateDirectory, "pool");
   const file = join(stateDirectory, "pool.btrfs");
   const users = join(stateDirectory, "pool-users");
@@ -127,6 +144,7 @@ export async function openBtrfsPool(options: {
     writeFileSync(ourFile, "");
   });
   const quotas = quotaDirectory(directory);
+  keepCounting(quotas);
 
   const liveUsers = (): string[] =>
     readdirSync(users).filter((name) => {
@@ -135,6 +153,8 @@ export async function openBtrfsPool(options: {
       rmSync(join(users, name), { force: true });
       return false;
     });
+
+  const referencedBytes = (quotaId: number): number => readSysfsNumber(join(quotas, `0_${quotaId}`, "referenced"));
 
   const knownUsedBytes = (disk: Disk): number | null => {
     if (disk.quotaId === undefined) return null;
@@ -153,11 +173,20 @@ export async function openBtrfsPool(options: {
     settle: (disk) => launcher.settleDisk(disk.path),
     setLimit: (disk, limitBytes) => launcher.limitDisk(disk.path, limitBytes),
     remove: (path) => (removeSmallDisk(path) ? Promise.resolve() : launcher.removeDisk(path)),
+    cloning: "clone",
+    cloneDisk: (from, to) => launcher.cloneDisk(from, to),
+    diskFromLayer: (layer, path) => Promise.resolve({ path, exists: false, from: layer }),
+    makeLayer: (path) => launcher.makeLayer(path, "subvolume"),
+    async finishLayer(path, { isClone = false } = {}) {
+      const quotaId = await launcher.finishLayer(path, "subvolume", isClone ? "synced" : "written");
+      return { sizeBytes: () => Promise.resolve(referencedBytes(quotaId)) };
+    },
+    layerBytes: async (path) => referencedBytes(await launcher.subvolumeId(path)),
     async close() {
       await withHostLock(lock, async () => {
         rmSync(ourFile, { force: true });
         if (liveUsers().length > 0 || !isMounted(directory)) return;
-        if (readdirSync(directory).length > 0) return;
+        if (isInUse()) return;
         // A sandbox's mount namespace may take a moment to go after its last process.
         for (let attempt = 0; attempt < 20; attempt++) {
           if ((await tryProgram("umount", [directory])).code === 0) return;

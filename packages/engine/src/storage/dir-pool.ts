@@ -18,6 +18,22 @@ export function openDirPool(options: { readonly directory: string; readonly laun
     // Whoever watches asks for the limit each time.
     setLimit: () => Promise.resolve(),
     remove: (path) => (removeSmallDisk(path) ? Promise.resolve() : launcher.removeDisk(path)),
+    cloning: "copy",
+    async cloneDisk(from, to) {
+      // What is still in memory is copied from there: nothing has to reach the disk first.
+      await launcher.copyDisk(from, to);
+      return { syncMs: 0 };
+    },
+    async diskFromLayer(layer, path, { signal }) {
+      await launcher.copyDisk(layer, path, { signal });
+      return { path, exists: true };
+    },
+    makeLayer: (path) => launcher.makeLayer(path, "directory"),
+    async finishLayer(path) {
+      await launcher.finishLayer(path, "directory");
+      return { sizeBytes: (at) => launcher.diskUsage(at) };
+    },
+    layerBytes: (path) => launcher.diskUsage(path),
     close: () => Promise.resolve(),
   };
 }

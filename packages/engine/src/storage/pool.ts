@@ -12,6 +12,20 @@ export interface Disk {
   readonly quotaId: number | undefined;
 }
 
+/** What the launcher finds at a disk's path, or is to put there. */
+export interface DiskPlan {
+  readonly path: string;
+  /** It is there, of a sandbox that was stopped or as a copy; else it is made. */
+  readonly exists: boolean;
+  /** The layer that a new one is cloned from; absent if it begins empty. */
+  readonly from?: string | undefined;
+}
+
+export interface FinishedLayer {
+  /** Exact once the layer has been given its name for good. `path` is where it lies then. */
+  sizeBytes(path: string): Promise<number>;
+}
+
 export interface Pool {
   readonly kind: PoolKind;
   /** The directory that a new sandbox's disk is made in. */
@@ -27,6 +41,20 @@ export interface Pool {
   settle(disk: Disk): Promise<void>;
   setLimit(disk: Disk, limitBytes: number): Promise<void>;
   remove(path: string): Promise<void>;
-  /** Lets go; the last user of a pool that we mounted unmounts it. */
+  /** How a disk is made of another, or of a layer. */
+  readonly cloning: "clone" | "copy";
+  /** As it is at this moment; whoever writes to it must stand still. */
+  cloneDisk(from: string, to: string): Promise<{ readonly syncMs: number }>;
+  /** A new disk that begins as a layer's copy: here if that takes time, else the launcher does it on the way. */
+  diskFromLayer(layer: string, path: string, options: { readonly signal: AbortSignal | undefined }): Promise<DiskPlan>;
+  makeLayer(path: string): Promise<void>;
+  /**
+   * Makes a layer of a disk or of a new layer: only what was written stays, without a limit, and lasting. `isClone`: it has
+   * just been made by `cloneDisk`.
+   */
+  finishLayer(path: string, options?: { readonly isClone?: boolean }): Promise<FinishedLayer>;
+  /** What a finished layer holds. */
+  layerBytes(path: string): Promise<number>;
+  /** Lets go; the last user of a pool that we mounted unmounts it, unless sandboxes run on. */
   close(): Promise<void>;
 }

@@ -1,0 +1,20 @@
+/**
+ * Volumes: directories that outlive sandboxes and can be shown in several at once. They lie in the pool beside the
+ * sandboxes' disks, each with a limit of its own, and are shown by `SandboxSpec.mounts`.
+ */
+import type { SandboxId } from "@holdfast/protocol";
+
+export interface Volumes {
+  /** The id names a directory: `v` and 20 lower-case letters and digits. */
+  create(id: string, options: { readonly limitBytes: number }): Promise<void>;
+  has(id: string): boolean;
+  list(): string[];
+  /** Where its files are: the source of a mount. */
+  path(id: string): string;
+  /** Null where the pool cannot tell without looking at every file. */
+  usedBytes(id: string): Promise<number | null>;
+  /** Sandboxes of whatever process, stopped ones too, that have it. */
+  users(id: string): SandboxId[];
+  /** Refuses with `volume_in_use` while a sandbox has it. Gone already is fine. */
+  remove(id: string): Promise<void>;
+}
