@@ -41,9 +41,10 @@ export default defineConfig({
       kernelProject("guest", 1),
       kernelProject("engine", 2),
       kernelProject("security", 3),
-      kernelProject("server", 4),
-      kernelProject("e2e", 5),
-      kernelProject("contract", 6),
+      kernelProject("images", 4),
+      kernelProject("server", 5),
+      kernelProject("e2e", 6),
+      kernelProject("contract", 7),
     ],
   },
 });

@@ -19,10 +19,10 @@ import { ensureSystemPackages } from "./system-packages.mjs";
 
 export const CLI = join(root, "packages/cli/dist/main.js");
 
-/** `build`: also compile the packages (tests run from source). `fuzz`: also what fuzzing needs. */
-export async function setup({ build = false, fuzz = false } = {}) {
+/** `build`: also compile the packages (tests run from source). `test`, `fuzz`: also what those need. */
+export async function setup({ build = false, test = false, fuzz = false } = {}) {
   requireNode();
-  await ensureSystemPackages(fuzz ? ["run", "fuzz"] : ["run"]);
+  await ensureSystemPackages(["run", ...(test ? ["test"] : []), ...(fuzz ? ["fuzz"] : [])]);
   await ensureNpmPackages();
   await ensureGuest();
   if (build) await ensureBuild();

@@ -3,7 +3,7 @@
 import { existsSync, readdirSync } from "node:fs";
 import { capture, excerpt, findProgram, isRoot, SetupError } from "./run.mjs";
 
-/** `for`: "run" is needed by everything, "fuzz" by `npm run fuzz` alone. Names are Debian's. */
+/** `for`: "run" is needed by everything, "test" by the tests, "fuzz" by `npm run fuzz` alone. Names are Debian's. */
 export const systemPackages = [
   { name: "bubblewrap", program: "bwrap", for: "run", why: "isolates every sandbox" },
   { name: "nftables", program: "nft", for: "run", why: "leads a sandbox's connections to its guest" },
@@ -18,6 +18,19 @@ export const systemPackages = [
   { name: "git", program: "git", for: "run", why: "a program that code in sandboxes expects to find" },
   { name: "curl", program: "curl", for: "run", why: "a program that code in sandboxes expects to find" },
   { name: "iproute2", program: "ss", for: "run", why: "tells code in sandboxes which ports are open" },
+  { name: "mmdebstrap", program: "mmdebstrap", for: "run", why: "builds the base image, on first use" },
+  {
+    name: "debian-archive-keyring",
+    file: "/usr/share/keyrings/debian-archive-keyring.gpg",
+    for: "run",
+    why: "proves that the base image's packages are Debian's",
+  },
+  { name: "zstd", program: "zstd", for: "run", why: "reads and writes images' layers compressed with zstd" },
+  { name: "busybox-static", has: hasStaticBusybox, for: "test", why: "the smallest image that runs" },
+  { name: "skopeo", program: "skopeo", for: "test", why: "makes and reads images, to compare with" },
+  { name: "buildah", program: "buildah", for: "test", why: "makes images, to import" },
+  { name: "docker.io", program: "dockerd", for: "test", why: "makes images and loads ours" },
+  { name: "docker-registry", program: "docker-registry", for: "test", why: "a registry to pull from and push to" },
   { name: "clang", program: "clang", for: "fuzz", why: "compiles the fuzz targets" },
   { name: "libclang-rt-14-dev", has: hasFuzzerRuntime, for: "fuzz", why: "the fuzzing engine itself" },
 ];
@@ -74,6 +87,11 @@ function isInstalled(entry) {
 function describe(entries) {
   const width = Math.max(...entries.map((entry) => entry.name.length));
   return entries.map((entry) => `  ${entry.name.padEnd(width)}  ${entry.why}`).join("\n");
+}
+
+/** The plain busybox has the same name, but runs nowhere else. */
+function hasStaticBusybox() {
+  return existsSync("/var/lib/dpkg/info/busybox-static.list");
 }
 
 /** Debian splits libFuzzer from clang, under a directory named after the exact compiler version. */

@@ -14,7 +14,7 @@ const CHECKS = [
 ];
 
 await main(async () => {
-  await setup();
+  await setup({ test: true });
   const selection = process.argv.slice(2);
   const failedChecks = selection.length === 0 ? await runChecks() : 0;
   const tests = await runTests(selection);

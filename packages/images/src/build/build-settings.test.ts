@@ -1,0 +1,77 @@
+import type { HostCapacity } from "@holdfast/engine";
+import { describe, expect, it } from "vitest";
+import { nextMemorySize, resolveBuildSettings } from "./build-settings.js";
+
+const MIB = 1024 * 1024;
+const GIB = 1024 * MIB;
+const host: HostCapacity = {
+  memoryBytes: 8 * GIB,
+  memoryAvailableBytes: 6 * GIB,
+  cpus: 4,
+  pids: 32_768,
+  diskBytes: 100 * GIB,
+  diskUsedBytes: 95 * GIB,
+};
+
+describe("resolveBuildSettings", () => {
+  it("gives a build what is good for it, or what the host has", () => {
+    expect(resolveBuildSettings(undefined, host)).toEqual({
+      memoryBytes: 4 * GIB,
+      mostMemoryBytes: 8 * GIB,
+      cpuMillis: 2000,
+      diskBytes: 5 * GIB,
+      timeoutMs: 1_800_000,
+      floorBytes: GIB,
+      floorIsAsked: false,
+      retryOnOom: false,
+      network: true,
+    });
+    const small = { ...host, memoryBytes: 2 * GIB, memoryAvailableBytes: GIB, cpus: 1.5, diskUsedBytes: 0 };
+    expect(resolveBuildSettings({}, small)).toMatchObject({
+      memoryBytes: 921 * MIB,
+      cpuMillis: 1500,
+      diskBytes: 10 * GIB,
+    });
+    const tiny = { ...host, memoryBytes: 700 * MIB, memoryAvailableBytes: 100 * MIB };
+    expect(resolveBuildSettings({}, tiny)).toMatchObject({ memoryBytes: 512 * MIB, floorBytes: 700 * MIB });
+  });
+
+  it("takes what is asked for", () => {
+    const asked = {
+      memoryMb: 6000,
+      cpus: 0.5,
+      diskMb: 100,
+      timeoutS: 5,
+      runtimeMemoryMb: 64,
+      retryOnOom: true,
+    } as const;
+    expect(resolveBuildSettings({ ...asked, network: "off" }, host)).toEqual({
+      memoryBytes: 6000 * MIB,
+      mostMemoryBytes: 8 * GIB,
+      cpuMillis: 500,
+      diskBytes: 100 * MIB,
+      timeoutMs: 5000,
+      floorBytes: 64 * MIB,
+      floorIsAsked: true,
+      retryOnOom: true,
+      network: false,
+    });
+  });
+
+  it.each([
+    ["memoryMb", 8193, "8193 was asked for, and this host has 8192 MiB of memory"],
+    ["runtimeMemoryMb", 9000, "9000 was asked for, and this host has 8192 MiB of memory"],
+    ["cpus", 4.5, "4.5 was asked for, and this host has 4 CPUs"],
+    ["diskMb", 6000, "6000 was asked for, and this host has 5120 MiB of free disk"],
+  ])("refuses more %s than the host has, with both numbers", (field, value, message) => {
+    expect(() => resolveBuildSettings({ [field]: value }, host)).toThrow(
+      expect.objectContaining({ code: "invalid_argument", message: `builder.${field}: ${message}` }),
+    );
+  });
+
+  it("knows the next size to try", () => {
+    expect(nextMemorySize(GIB, 8 * GIB)).toBe(2 * GIB);
+    expect(nextMemorySize(5 * GIB, 8 * GIB)).toBe(8 * GIB);
+    expect(nextMemorySize(8 * GIB, 8 * GIB)).toBeUndefined();
+  });
+});

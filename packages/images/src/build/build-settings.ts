@@ -1,0 +1,89 @@
+/** What a build gets: what was asked for, checked against what the host has. */
+import type { HostCapacity } from "@holdfast/engine";
+import { formatBytes, HoldfastError } from "@holdfast/protocol";
+import { type BuilderOptions, parseBuilderOptions } from "@holdfast/recipe";
+
+const MIB = 1024 * 1024;
+const DEFAULT_MEMORY_BYTES = 4096 * MIB;
+const LEAST_DEFAULT_MEMORY_BYTES = 512 * MIB;
+/** Of what is available, when nobody says: the rest is for this process and for what the kernel keeps. */
+const DEFAULT_MEMORY_SHARE = 0.9;
+const DEFAULT_CPUS = 2;
+const DEFAULT_DISK_BYTES = 10_240 * MIB;
+const DEFAULT_TIMEOUT_S = 1800;
+export const DEFAULT_FLOOR_BYTES = 1024 * MIB;
+
+export interface BuildSettings {
+  readonly memoryBytes: number;
+  /** The most that a step may be given when it is tried again. */
+  readonly mostMemoryBytes: number;
+  readonly cpuMillis: number;
+  readonly diskBytes: number;
+  readonly timeoutMs: number;
+  readonly floorBytes: number;
+  /** Whether somebody has asked for that floor: else any floor will do. */
+  readonly floorIsAsked: boolean;
+  readonly retryOnOom: boolean;
+  readonly network: boolean;
+}
+
+export function resolveBuildSettings(given: BuilderOptions | undefined, host: HostCapacity): BuildSettings {
+  const options = parseBuilderOptions(given ?? {});
+  const mostMb = Math.floor(host.memoryBytes / MIB);
+  const memoryMb = within("memoryMb", options.memoryMb, mostMb, "MiB of memory");
+  const floorMb = within("runtimeMemoryMb", options.runtimeMemoryMb, mostMb, "MiB of memory");
+  const cpus = within("cpus", options.cpus, host.cpus, "CPUs");
+  const freeDiskBytes = Math.max(0, host.diskBytes - host.diskUsedBytes);
+  const diskMb = within("diskMb", options.diskMb, Math.floor(freeDiskBytes / MIB), "MiB of free disk");
+  return {
+    memoryBytes: memoryMb === undefined ? defaultMemoryBytes(host) : memoryMb * MIB,
+    mostMemoryBytes: mostMb * MIB,
+    cpuMillis: Math.max(10, Math.round((cpus ?? Math.min(DEFAULT_CPUS, host.cpus)) * 1000)),
+    diskBytes: diskMb === undefined ? Math.max(MIB, Math.min(DEFAULT_DISK_BYTES, freeDiskBytes)) : diskMb * MIB,
+    timeoutMs: (options.timeoutS ?? DEFAULT_TIMEOUT_S) * 1000,
+    floorBytes: floorMb === undefined ? Math.min(DEFAULT_FLOOR_BYTES, mostMb * MIB) : floorMb * MIB,
+    floorIsAsked: floorMb !== undefined,
+    retryOnOom: options.retryOnOom ?? false,
+    network: options.network !== "off",
+  };
+}
+
+function defaultMemoryBytes(host: HostCapacity): number {
+  const mib = Math.floor((host.memoryAvailableBytes * DEFAULT_MEMORY_SHARE) / MIB);
+  const most = Math.floor(host.memoryBytes / MIB);
+  return Math.min(DEFAULT_MEMORY_BYTES, Math.max(LEAST_DEFAULT_MEMORY_BYTES, mib * MIB), most * MIB);
+}
+
+function within(field: string, value: number | undefined, most: number, unit: string): number | undefined {
+  if (value === undefined || value <= most) return value;
+  throw new HoldfastError(
+    "invalid_argument",
+    `builder.${field}: ${value} was asked for, and this host has ${most} ${unit}`,
+    {
+      hint: `Ask for at most ${most}, or build on a larger host.`,
+      details: { field: `builder.${field}`, value, most },
+    },
+  );
+}
+
+/** The next size worth trying; undefined if the host cannot give more. */
+export function nextMemorySize(limitBytes: number, mostBytes: number): number | undefined {
+  const doubled = Math.ceil((limitBytes * 2) / MIB) * MIB;
+  const next = Math.min(doubled, mostBytes);
+  return next > limitBytes ? next : undefined;
+}
+
+/** Whether a build that has failed for want of something would have more of it with these. */
+export function isRicher(settings: BuildSettings, than: BuildSettings): boolean {
+  return (
+    settings.memoryBytes > than.memoryBytes ||
+    settings.diskBytes > than.diskBytes ||
+    settings.timeoutMs > than.timeoutMs ||
+    (settings.network && !than.network)
+  );
+}
+
+export function describeSettings(settings: BuildSettings): string {
+  const network = settings.network ? "" : ", no network";
+  return `${formatBytes(settings.memoryBytes)} of memory, ${settings.cpuMillis / 1000} CPUs, ${formatBytes(settings.diskBytes)} of disk${network}`;
+}

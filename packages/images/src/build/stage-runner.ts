@@ -1,0 +1,257 @@
+/** Runs the steps of the stages that are needed, from the last state that the step cache knows. */
+import { readdirSync } from "node:fs";
+import type { LayerId, Sandbox } from "@holdfast/engine";
+import { describeIncident, formatBytes, formatDuration, HoldfastError } from "@holdfast/protocol";
+import { baseKey, type RecipeBase, type RecipeStep } from "@holdfast/recipe";
+import { claimLayer } from "../store/claims.js";
+import { layersOf } from "../store/records.js";
+import type { BuildStepStatus, ImageConfig, ImageRecord } from "../types.js";
+import { applyStep, type StageConfig, writesFiles } from "./apply-step.js";
+import { nextMemorySize } from "./build-settings.js";
+import type { BuildPlan, PlannedStage, PlannedStep } from "./plan.js";
+import { type BuildSandbox, type NewLayer, type StepBench, withNewLayer, withSandbox } from "./step-bench.js";
+import { BUILDER_MEMORY, type FailingStep, outOfDisk, type StepError, stepErrorFrom } from "./step-failure.js";
+import { runCopyFromStep } from "./steps/copy-from-step.js";
+import { runCopyArchiveStep, runCopyStep } from "./steps/copy-step.js";
+import { runUserStep, runWorkdirStep } from "./steps/place-step.js";
+import { runProgramStep } from "./steps/run-step.js";
+import type { StepJob } from "./steps/step-job.js";
+
+/** What stands after a step. */
+export interface StageState extends StageConfig {
+  /** Uppermost first. */
+  readonly layers: readonly LayerId[];
+}
+
+interface StepLayer {
+  readonly id: LayerId;
+  readonly cached: boolean;
+  readonly isEmpty: boolean;
+}
+
+/** A failure, with the step that it happened in. */
+export class FailedStep extends Error {
+  override readonly name = "FailedStep";
+  readonly label: string;
+  readonly reason: StepError;
+
+  constructor(label: string, reason: StepError) {
+    super(reason.message, { cause: reason });
+    this.label = label;
+    this.reason = reason;
+  }
+}
+
+export class StageRunner {
+  readonly #bench: StepBench;
+  readonly #plan: BuildPlan;
+  /** By `baseKey`. */
+  readonly #bases: ReadonlyMap<string, ImageRecord>;
+  readonly #stages = new Map<number, StageState>();
+  #usedDiskBytes = 0;
+
+  constructor(bench: StepBench, plan: BuildPlan, bases: ReadonlyMap<string, ImageRecord>) {
+    this.#bench = bench;
+    this.#plan = plan;
+    this.#bases = bases;
+  }
+
+  async run(): Promise<StageState> {
+    const state = await this.#runStage(this.#plan.last);
+    // Stages that were not needed after all, because what was copied from them was found.
+    for (const { step, state: at } of this.#bench.journal.info.steps) {
+      if (at === "waiting" && /^\d+$/.test(step)) this.#bench.journal.updateStep(step, { state: "cached" });
+    }
+    return state;
+  }
+
+  async #stage(index: number): Promise<StageState> {
+    const known = this.#stages.get(index);
+    if (known !== undefined) return known;
+    const stage = this.#plan.stages[index];
+    if (stage === undefined) throw new HoldfastError("engine_fault", `stage ${index} was not planned`);
+    const state = await this.#runStage(stage);
+    this.#stages.set(index, state);
+    return state;
+  }
+
+  async #stateOf(base: RecipeBase): Promise<StageState> {
+    if (base.kind === "stage") return { ...(await this.#stage(base.index)), cmdIsOwn: false };
+    const record = this.#bases.get(baseKey(base));
+    if (record === undefined) throw new HoldfastError("engine_fault", `the base ${baseKey(base)} was not resolved`);
+    return { layers: layersOf(record), config: record.config, cmdIsOwn: false };
+  }
+
+  async #runStage({ base, steps }: PlannedStage): Promise<StageState> {
+    let state = await this.#stateOf(base);
+    let missed = false;
+    for (const planned of steps) {
+      const layer: StepLayer | undefined = writesFiles(planned.step)
+        ? await this.#layerOf(planned, state, { missed })
+        : undefined;
+      if (layer === undefined) this.#note(planned, { state: "done" });
+      missed ||= layer?.cached === false;
+      state = {
+        ...applyStep(state, planned.step),
+        // A layer with nothing in it would only make every path longer.
+        layers: layer === undefined || layer.isEmpty ? state.layers : [layer.id, ...state.layers],
+      };
+    }
+    return state;
+  }
+
+  async #layerOf(
+    planned: PlannedStep,
+    state: StageState,
+    { missed }: { readonly missed: boolean },
+  ): Promise<StepLayer> {
+    const { context, journal } = this.#bench;
+    // After one that had to be run, what was made on top of an earlier result of it may not fit.
+    const found = missed || planned.forced ? undefined : this.#cached(planned);
+    if (found !== undefined) {
+      journal.log(planned.label, "info", `${planned.title} (cached)`);
+      this.#note(planned, { state: "cached" });
+      this.#usedDiskBytes += context.store.layer(found)?.sizeBytes ?? 0;
+      return { id: found, cached: true, isEmpty: this.#isEmpty(found) };
+    }
+    const made = await this.#run(planned, state);
+    this.#usedDiskBytes += made.sizeBytes;
+    context.store.putLayer({
+      version: 1,
+      id: made.layer,
+      createdAt: new Date().toISOString(),
+      diffId: null,
+      sizeBytes: made.sizeBytes,
+      from: planned.title,
+    });
+    context.store.cacheStep(planned.chain, made.layer);
+    return { id: made.layer, cached: false, isEmpty: this.#isEmpty(made.layer) };
+  }
+
+  #cached({ chain }: PlannedStep): LayerId | undefined {
+    const { context, journal } = this.#bench;
+    const layer = context.store.cachedStep(chain);
+    if (layer === undefined || !claimLayer(context.store.directory, journal.id, layer)) return undefined;
+    return context.engine.layers.has(layer) ? layer : undefined;
+  }
+
+  #isEmpty(layer: LayerId): boolean {
+    return readdirSync(this.#bench.context.engine.layers.path(layer)).length === 0;
+  }
+
+  async #run(planned: PlannedStep, state: StageState): Promise<NewLayer> {
+    const { journal, settings, signal } = this.#bench;
+    const { label, title } = planned;
+    // Before this one's own sandbox is made: what is copied from may have to be built first.
+    if (planned.step.kind === "copy-from") await this.#stateOf(planned.step.source);
+    const began = Date.now();
+    journal.log(label, "info", title);
+    this.#note(planned, { state: "running", startedAt: new Date(began).toISOString() });
+    let memoryBytes = settings.memoryBytes;
+    for (let tries = 1; ; tries++) {
+      try {
+        const made = await this.#attempt(planned, state, memoryBytes);
+        journal.log(label, "info", `done in ${formatDuration(Date.now() - began)}, ${formatBytes(made.sizeBytes)}`);
+        this.#note(planned, { state: "done", memoryPeakBytes: made.memoryPeakBytes });
+        return made;
+      } catch (reason) {
+        signal.throwIfAborted();
+        const failure = stepErrorFrom(reason, this.#failing(planned));
+        const next = nextMemorySize(memoryBytes, settings.mostMemoryBytes);
+        const isOom = failure.facts.cause?.kind === "out_of_memory" && failure.facts.limitBytes !== null;
+        if (isOom && settings.retryOnOom && tries === 1 && next !== undefined) {
+          journal.log(label, "info", `${failure.message}; trying it once more with ${formatBytes(next)}`);
+          memoryBytes = next;
+          continue;
+        }
+        this.#note(planned, { state: "failed", memoryPeakBytes: failure.facts.peakBytes });
+        throw new FailedStep(label, failure);
+      }
+    }
+  }
+
+  async #attempt(planned: PlannedStep, state: StageState, memoryBytes: number): Promise<NewLayer> {
+    const bench = this.#bench;
+    const { settings } = bench;
+    const leftBytes = settings.diskBytes - this.#usedDiskBytes;
+    const failing = this.#failing(planned);
+    if (leftBytes <= 0) {
+      const usedBytes = this.#usedDiskBytes;
+      throw outOfDisk({ kind: "out_of_disk", limitBytes: settings.diskBytes, usedBytes }, failing);
+    }
+    const place = (config: ImageConfig, layers: readonly LayerId[]): BuildSandbox => ({
+      layers,
+      config,
+      memoryBytes,
+      diskBytes: leftBytes,
+    });
+    return withNewLayer(bench, place(state.config, state.layers), (sandbox) =>
+      runStep(
+        {
+          sandbox,
+          config: state.config,
+          blobs: bench.context.store.blobs,
+          run: {
+            signal: bench.signal,
+            endsAtMs: bench.endsAtMs,
+            onLine: (stream, text) => bench.journal.log(planned.label, stream, text),
+          },
+          failing,
+          onInfo: (text) => bench.journal.log(planned.label, "info", text),
+          onEnding: ({ incidents }) => {
+            for (const incident of incidents) {
+              bench.journal.log(planned.label, "info", `warning: ${describeIncident(incident)}`);
+            }
+          },
+          withSource: async <T>(source: RecipeBase, work: (from: Sandbox) => Promise<T>) => {
+            const { config, layers } = await this.#stateOf(source);
+            return withSandbox(bench, place(config, layers), work);
+          },
+        },
+        planned.step,
+      ),
+    );
+  }
+
+  #failing({ label, title }: PlannedStep): FailingStep {
+    return { what: `step ${label} (${title})`, settings: this.#bench.settings, memory: BUILDER_MEMORY };
+  }
+
+  #note({ label }: PlannedStep, change: Partial<BuildStepStatus> & Pick<BuildStepStatus, "state">): void {
+    const now = new Date().toISOString();
+    const begins = change.state === "running";
+    const known = this.#bench.journal.info.steps.find(({ step }) => step === label)?.startedAt;
+    this.#bench.journal.updateStep(label, {
+      ...change,
+      startedAt: known ?? now,
+      ...(begins ? {} : { endedAt: now }),
+    });
+  }
+}
+
+function runStep(job: StepJob, step: RecipeStep): Promise<void> {
+  switch (step.kind) {
+    case "run":
+    case "exec":
+    case "apt":
+    case "pip":
+    case "npm":
+      return runProgramStep(job, step);
+    case "workdir":
+      return runWorkdirStep(job, step);
+    case "user":
+      return runUserStep(job, step);
+    case "copy":
+      return runCopyStep(job, step);
+    case "copy-archive":
+      return runCopyArchiveStep(job, step);
+    case "copy-from":
+      return runCopyFromStep(job, step);
+    case "env":
+    case "entrypoint":
+    case "cmd":
+    case "expose":
+    case "label":
+      return Promise.resolve();
+  }
+}
