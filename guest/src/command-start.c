@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "command.h"
@@ -99,6 +100,44 @@ static bool parse_user(const struct request *request, struct plan *plan) {
     return known;
 }
 
+static bool in_group(const struct user *user, gid_t group) {
+    for (size_t i = 0; i < user->group_count; i++)
+        if (user->groups[i] == group) return true;
+    return user->gid == group;
+}
+
+static bool may_search(const struct user *user, const struct stat *info) {
+    if (user->uid == 0) return true;
+    if (info->st_uid == user->uid) return info->st_mode & S_IXUSR;
+    return info->st_mode & (in_group(user, info->st_gid) ? S_IXGRP : S_IXOTH);
+}
+
+/* Whether it and all directories that its path names let the user in, as far as modes tell. */
+static bool may_enter(const struct user *user, const char *path) {
+    char prefix[USER_TEXT_MAX];
+    size_t length = strlen(path);
+    if (path[0] != '/' || length >= sizeof prefix) return false;
+    for (size_t i = 1; i <= length; i++) {
+        if (path[i] != '/' && path[i] != 0) continue;
+        memcpy(prefix, path, i);
+        prefix[i] = 0;
+        struct stat info;
+        if (stat(prefix, &info) < 0 || !S_ISDIR(info.st_mode) || !may_search(user, &info)) return false;
+    }
+    return true;
+}
+
+/*
+ * A command that does not say where it starts is in its user's home, or in the directory that the host prefers if it can be
+ * entered. A child finds its way to either by the home in its user; what it is told in HOME is settled already.
+ */
+static void prefer_directory(const struct request *request, struct plan *plan) {
+    char *preferred = fields_text(request->payload, request->length, FIELD_PATH);
+    if (preferred && may_enter(&plan->user, preferred))
+        snprintf(plan->user.home, sizeof plan->user.home, "%s", preferred);
+    free(preferred);
+}
+
 static uint16_t clamp_u16(uint64_t value) {
     return value > UINT16_MAX ? UINT16_MAX : (uint16_t)value;
 }
@@ -122,6 +161,7 @@ static bool plan_parse(const struct request *request, struct plan *plan) {
         answer_fail(request, errno, "invalid cwd");
         return false;
     }
+    if (!plan->cwd) prefer_directory(request, plan);
     plan->pty = fields_has(payload, length, FIELD_PTY_COLS) || fields_has(payload, length, FIELD_PTY_ROWS);
     plan->columns = clamp_u16(fields_u64(payload, length, FIELD_PTY_COLS, 80));
     plan->rows = clamp_u16(fields_u64(payload, length, FIELD_PTY_ROWS, 24));

@@ -96,10 +96,14 @@ void confine_resources(const struct guest *guest) {
 
 /*
  * File capabilities set on a writable directory of the host would hold outside, where its ids are the host's: without
- * SETFCAP nobody can set them.
+ * SETFCAP nobody can set them. Where there is a way out, packets are the guest's to make: without NET_RAW nobody else can
+ * forge them, or mark them as the guest does.
  */
 static uint32_t capabilities_of_root(const struct guest *guest) {
-    return guest->host_writable ? root_capabilities & ~BIT(CAP_SETFCAP_BIT) : root_capabilities;
+    uint32_t kept = root_capabilities;
+    if (guest->host_writable) kept &= ~BIT(CAP_SETFCAP_BIT);
+    if (guest->egress.enabled) kept &= ~BIT(CAP_NET_RAW_BIT);
+    return kept;
 }
 
 static bool drop_bounding_set(uint32_t kept) {

@@ -1,4 +1,6 @@
-/* DIAL: the host reaches a port or a unix socket inside. */
+/* DIAL: the host reaches a port or a unix socket inside. What was accepted for the host is carried in the same way. */
+#include "dial.h"
+
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -27,13 +29,20 @@ struct open_how {
 };
 
 #define DIAL_WINDOW_BYTES (256 * 1024)
+/* A program may have ended and left its connection half open. */
+#define PROBE_IDLE_S 30
+#define PROBE_EVERY_S 10
 
 struct dial {
     struct stream stream;
     struct guest *guest;
     struct watch watch;
     struct inflow inflow;
+    uint32_t window;
     uint16_t port;     /* 0 for a unix socket */
+    bool carried;      /* made from inside */
+    void (*gone)(void *owner); /* until the connection has come */
+    void *owner;
     bool tried_ipv6;
     bool connected;
     bool wants_input;  /* the socket was empty: wait until it is not */
@@ -49,6 +58,8 @@ static struct dial *dial_of(struct stream *stream) {
 static void rearm(struct dial *dial) {
     uint32_t events = dial->wants_input ? EPOLLIN : 0;
     if (!dial->connected || buffer_length(&dial->inflow.pending) > 0) events |= EPOLLOUT;
+    /* A program that is gone says nothing more: only the kernel's probes find that out. */
+    if (dial->carried && dial->read_ended && events == 0) events = EPOLLET;
     watch_arm(&dial->guest->loop, &dial->watch, events);
 }
 
@@ -106,21 +117,22 @@ static void connect_failed(struct dial *dial, int error) {
         stream_fail(&dial->stream, error, "unix socket: %s", strerror(error));
 }
 
-static void connect_ended(struct dial *dial) {
-    int error = 0;
-    socklen_t length = sizeof error;
-    if (getsockopt(dial->watch.fd, SOL_SOCKET, SO_ERROR, &error, &length) < 0) error = errno;
-    if (error != 0) {
-        connect_failed(dial, error);
-        return;
-    }
+static void connected(struct dial *dial) {
     dial->connected = true;
     struct message note;
     stream_begin_note(&dial->stream, &note, NOTE_CONNECTED);
     stream_send(&dial->stream, &note);
-    stream_grant(&dial->stream, DIAL_WINDOW_BYTES);
+    stream_grant(&dial->stream, dial->window);
     rearm(dial);
     stream_wake(&dial->stream);
+}
+
+static void connect_ended(struct dial *dial) {
+    int error = 0;
+    socklen_t length = sizeof error;
+    if (getsockopt(dial->watch.fd, SOL_SOCKET, SO_ERROR, &error, &length) < 0) error = errno;
+    if (error != 0) connect_failed(dial, error);
+    else connected(dial);
 }
 
 /* ---- bytes ---- */
@@ -140,6 +152,10 @@ static void dial_ready(struct watch *watch, uint32_t events) {
     struct dial *dial = container_of(watch, struct dial, watch);
     if (!dial->connected) {
         connect_ended(dial);
+        return;
+    }
+    if (dial->carried && dial->read_ended && (events & EPOLLERR)) {
+        stream_fail(&dial->stream, ECONNRESET, "the program inside is gone");
         return;
     }
     if (events & (EPOLLIN | EPOLLHUP | EPOLLERR)) {
@@ -178,6 +194,7 @@ static bool dial_pull(struct stream *stream) {
     }
     stream_send_eof(stream, CHANNEL_OUT);
     dial->read_ended = true;
+    rearm(dial);
     return true;
 }
 
@@ -197,8 +214,17 @@ static void dial_end(struct stream *stream) {
     if (dial->connected) write_inside(dial);
 }
 
+/* A program inside shall not take a connection that broke for one that ended. */
+static void end_in_reset(const struct dial *dial) {
+    if (!dial->carried || dial->watch.fd < 0 || (dial->read_ended && dial->write_ended)) return;
+    struct linger at_once = { .l_onoff = 1, .l_linger = 0 };
+    (void)setsockopt(dial->watch.fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+}
+
 static void dial_drop(struct stream *stream) {
     struct dial *dial = dial_of(stream);
+    if (dial->gone) dial->gone(dial->owner);
+    end_in_reset(dial);
     watch_close(&dial->guest->loop, &dial->watch);
     buffer_release(&dial->inflow.pending);
     free(dial);
@@ -206,21 +232,56 @@ static void dial_drop(struct stream *stream) {
 
 static const struct stream_ops dial_ops = { .pull = dial_pull, .data = dial_data, .end = dial_end, .drop = dial_drop };
 
-void request_dial(const struct request *request) {
-    uint64_t port = fields_u64(request->payload, request->length, FIELD_PORT, 0);
-    char *path = fields_text(request->payload, request->length, FIELD_PATH);
+static struct dial *dial_new(const struct request *request, uint32_t window) {
     struct dial *dial = calloc(1, sizeof *dial);
     if (!dial) {
         answer_fail(request, ENOMEM, "no memory for the connection");
-    } else if (port > UINT16_MAX || (port == 0) == (path == NULL)) {
+        return NULL;
+    }
+    dial->guest = request->guest;
+    dial->window = window;
+    watch_init(&dial->watch, -1, dial_ready);
+    stream_open(&dial->stream, request->connection, request->stream, &dial_ops,
+                fields_u64(request->payload, request->length, FIELD_WINDOW, 0));
+    return dial;
+}
+
+struct dial *dial_wait(const struct request *request, uint32_t window, void (*gone)(void *owner), void *owner) {
+    struct dial *dial = dial_new(request, window);
+    if (!dial) return NULL;
+    dial->carried = true;
+    dial->gone = gone;
+    dial->owner = owner;
+    return dial;
+}
+
+void dial_carry(struct dial *dial, int fd) {
+    int on = 1; /* the other end has done its own batching */
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    int idle_s = PROBE_IDLE_S, every_s = PROBE_EVERY_S;
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &every_s, sizeof every_s);
+    (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+    dial->gone = NULL;
+    dial->watch.fd = fd;
+    connected(dial);
+}
+
+void dial_give_up(struct dial *dial, int error) {
+    dial->gone = NULL;
+    stream_fail(&dial->stream, error, "the connection did not come: %s", strerror(error));
+}
+
+void request_dial(const struct request *request) {
+    uint64_t port = fields_u64(request->payload, request->length, FIELD_PORT, 0);
+    char *path = fields_text(request->payload, request->length, FIELD_PATH);
+    struct dial *dial = NULL;
+    if (port > UINT16_MAX || (port == 0) == (path == NULL))
         answer_fail(request, EINVAL, "DIAL needs a PORT from 1 to %d or a PATH", UINT16_MAX);
-        free(dial);
-    } else {
-        dial->guest = request->guest;
+    else
+        dial = dial_new(request, DIAL_WINDOW_BYTES);
+    if (dial) {
         dial->port = (uint16_t)port;
-        watch_init(&dial->watch, -1, dial_ready);
-        stream_open(&dial->stream, request->connection, request->stream, &dial_ops,
-                    fields_u64(request->payload, request->length, FIELD_WINDOW, 0));
         int error = path ? connect_unix(dial, path) : connect_ipv4(dial);
         if (error != 0) connect_failed(dial, error);
         else rearm(dial);

@@ -5,7 +5,8 @@
  * (connection.c) and opens streams on it (stream.c). A stream is one of
  *   - a reader of a command's output, which also carries its stdin (reader.c),
  *   - the relay of a file worker, a forked process that may block on the disk (worker.c),
- *   - a connection dialled inside (dial.c),
+ *   - a connection dialled inside, or carried out from there (dial.c),
+ *   - the list of connections and DNS questions that want out (egress.c),
  *   - a list of the commands (listing.c).
  * A command (command.c) lives on when its streams go: its output is kept in bounded memory and a spill file (output.c).
  * What a command may do is decided between fork and exec (spawn.c, confine.c, seccomp.c), in its own cgroup
@@ -21,6 +22,7 @@
 #include <stdint.h>
 
 #include "cgroups.h"
+#include "egress.h"
 #include "list.h"
 #include "loop.h"
 #include "output.h"
@@ -61,6 +63,7 @@ struct guest {
     struct keep_budget keep;
 
     struct workers workers;
+    struct egress egress;
 
     struct sudo_server sudo;
     struct truth truth;

@@ -133,6 +133,7 @@ static bool guest_start(struct guest *guest, int listen_fd) {
         (void)prctl(PR_SET_NAME, "holdfast-guest", 0, 0, 0);
         if (!truth_start(&guest->truth, &guest->budget, &guest->cgroups)) return false;
     }
+    if (guest->egress.enabled && !egress_start(guest)) return false;
     /* Before the first command: nobody else can take the name. */
     if (!sudo_server_start(guest) && !guest->outside) return fail("sudo socket");
     int flags = fcntl(listen_fd, F_GETFL);

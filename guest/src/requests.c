@@ -38,6 +38,10 @@ bool request_dispatch(const struct request *request) {
         case FRAME_REMOVE:
         case FRAME_WATCH: request_file(request); return true;
         case FRAME_DIAL: request_dial(request); return true;
+        case FRAME_EGRESS: request_egress(request); return true;
+        case FRAME_ACCEPT: request_accept(request); return true;
+        case FRAME_REFUSE: request_refuse(request); return true;
+        case FRAME_ANSWER: request_answer(request); return true;
         default: return false;
     }
 }

@@ -43,6 +43,10 @@ enum {
     FRAME_REMOVE = 0x36,
     FRAME_WATCH = 0x37,
     FRAME_DIAL = 0x40,
+    FRAME_EGRESS = 0x41,
+    FRAME_ACCEPT = 0x42,
+    FRAME_REFUSE = 0x43,
+    FRAME_ANSWER = 0x44,
 };
 
 enum {
@@ -116,6 +120,10 @@ enum {
     FIELD_CREATED = 90,
     FIELD_EVENT = 91,
     FIELD_PORT = 92,
+    FIELD_CONNECTION = 93,
+    FIELD_ADDRESS = 94,
+    FIELD_QUERY = 95,
+    FIELD_DATAGRAM = 96,
 };
 
 enum {
@@ -127,6 +135,8 @@ enum {
     NOTE_READY = 6,
     NOTE_EVENT = 7,
     NOTE_CONNECTED = 8,
+    NOTE_CONNECTION = 9,
+    NOTE_QUERY = 10,
 };
 
 enum {

@@ -15,6 +15,7 @@ import { collect, MIB, run, SMALL_LIMITS, shell, useEngine } from "../helpers/us
 
 const EPERM = 1;
 const ENETUNREACH = 101;
+const ECONNRESET = 104;
 const ECONNREFUSED = 111;
 
 /** An address of this host that is not loopback. */
@@ -314,23 +315,22 @@ describe.skipIf(HOST_ADDRESS === undefined)("after our own SIGKILL", () => {
     const before = takeInventory();
     const stateDirectory = mkdtempSync(OUR_DIRECTORIES);
     const port = await serve((socket) => socket.end("served"));
-    const waiting = connecting(host, port);
+    const silent = await serve(() => {});
+    const held = connecting(host, silent, 'my $n = sysread(S, my $b, 1); print defined $n ? "end" : 0+$!');
     const owner = runScript("owner.mjs", [
       stateDirectory,
       JSON.stringify({
         sandboxes: [
           {
-            spec: { limits: SMALL_LIMITS, network: egress(`${host}:${port}`) },
+            spec: { limits: SMALL_LIMITS, network: egress(host) },
             // One that is connected when the owner dies, and one that connects while there is none.
-            commands: [
-              { argv: connecting(host, await serve(() => {}), "exit") },
-              { argv: ["sh", "-c", `sleep 2; exec "$@"`, "sh", ...waiting] },
-            ],
+            commands: [{ argv: held }, { argv: ["sh", "-c", `sleep 2; exec "$@"`, "sh", ...connecting(host, port)] }],
           },
         ],
       }),
     ]);
     const { made } = await owner.next<{ made: { id: string; commands: number[] }[] }>();
+    for (let i = 0; i < 200 && sockets.size === 0; i++) await sleep(10);
     owner.child.kill("SIGKILL");
     await owner.exited;
     await sleep(2500);
@@ -338,8 +338,11 @@ describe.skipIf(HOST_ADDRESS === undefined)("after our own SIGKILL", () => {
     try {
       const [sandbox] = await engine.adopt();
       if (sandbox === undefined) throw new Error("it was not adopted");
-      const command = await sandbox.attach(made[0]?.commands[1] ?? 0, { from: { stdout: 0, stderr: 0 } });
-      expect((await collect(command)).stdout).toMatch(/^0 \d+\nserved$/);
+      const outputs = (made[0]?.commands ?? []).map(async (id) => {
+        const command = await sandbox.attach(id, { from: { stdout: 0, stderr: 0 } });
+        return (await collect(command)).stdout.split("\n")[1];
+      });
+      expect(await Promise.all(outputs)).toEqual([String(ECONNRESET), "served"]);
       expect((await tryConnect(sandbox, host, port)).text).toBe("served");
     } finally {
       await engine.close({ sandboxes: "kill" });
