@@ -6,7 +6,6 @@ import { capture, excerpt, findProgram, isRoot, SetupError } from "./run.mjs";
 /** `for`: "run" is needed by everything, "test" by the tests, "fuzz" by `npm run fuzz` alone. Names are Debian's. */
 export const systemPackages = [
   { name: "bubblewrap", program: "bwrap", for: "run", why: "isolates every sandbox" },
-  { name: "nftables", program: "nft", for: "run", why: "leads a sandbox's connections to its guest" },
   { name: "btrfs-progs", program: "mkfs.btrfs", for: "run", why: "storage with instant snapshots and disk quotas" },
   { name: "util-linux", program: "losetup", for: "run", why: "attaches the storage pool's file" },
   { name: "mount", program: "mount", for: "run", why: "mounts the storage pool" },

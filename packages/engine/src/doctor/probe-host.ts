@@ -9,7 +9,7 @@ import { inspectPrograms } from "./programs.js";
 import { inspectResources } from "./resources.js";
 import { type DoctorReport, reportOf } from "./row.js";
 import { inspectStorage } from "./storage.js";
-import { nearestDirectory, tryRealSandbox } from "./trial.js";
+import { nearestDirectory, tryEgress, tryRealSandbox } from "./trial.js";
 
 export interface InspectHostOptions {
   readonly stateDirectory?: string;
@@ -37,5 +37,6 @@ export async function probeHost(options: InspectHostOptions = {}): Promise<Docto
     ...(await inspectStorage(pool)),
     ...inspectResources(place),
     await tryRealSandbox({ stateDirectory, pool }),
+    await tryEgress({ stateDirectory, pool }),
   ]);
 }

@@ -11,7 +11,7 @@ const SETUID = 0o4000;
 const HOST_TOOLS = ["flock", "mount", "umount"];
 
 export async function inspectPrograms(): Promise<DoctorRow[]> {
-  return [await bubblewrapRow(), launcherRow(), toolsRow(), nftablesRow()];
+  return [await bubblewrapRow(), launcherRow(), toolsRow(), imageToolsRow()];
 }
 
 async function bubblewrapRow(): Promise<DoctorRow> {
@@ -52,10 +52,12 @@ function toolsRow(): DoctorRow {
   return { name, state: "missing", by: `no ${missing.join(", ")}`, remedy, required: true };
 }
 
-function nftablesRow(): DoctorRow {
-  const name = "nftables";
-  const path = findProgram("nft");
-  const purpose = "for networking, not used yet";
-  if (path !== undefined) return { name, state: "ok", by: `${path} (${purpose})`, required: false };
-  return { name, state: "weak", by: `not installed (${purpose})`, remedy: "apt-get install nftables", required: false };
+/** Only images need them. */
+function imageToolsRow(): DoctorRow {
+  const name = "image tools";
+  const tools = { mmdebstrap: "builds the base image", zstd: "reads layers compressed with it" };
+  const missing = Object.keys(tools).filter((tool) => findProgram(tool) === undefined);
+  if (missing.length === 0) return { name, state: "ok", by: Object.keys(tools).join(", "), required: false };
+  const by = `no ${missing.map((tool) => `${tool}, which ${tools[tool as keyof typeof tools]}`).join("; no ")}`;
+  return { name, state: "weak", by, remedy: `apt-get install ${missing.join(" ")}`, required: false };
 }

@@ -3,6 +3,7 @@ import { existsSync, mkdtempSync, rmSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { HoldfastError } from "@holdfast/protocol";
 import { BubblewrapEngine } from "../bubblewrap/engine.js";
+import type { SandboxSpec } from "../engine.js";
 import type { PoolKind } from "../storage/pool.js";
 import type { DoctorRow } from "./row.js";
 
@@ -30,11 +31,36 @@ export async function tryRealSandbox(options: {
   }
 }
 
-async function runTrue(stateDirectory: string, pool: PoolKind): Promise<string> {
+/** A sandbox with a way out: what the kernel lacks for it shows in no other row. */
+export async function tryEgress(options: {
+  readonly stateDirectory: string;
+  readonly pool: PoolKind;
+}): Promise<DoctorRow> {
+  const name = "network of builds";
+  let directory: string | undefined;
+  try {
+    directory = mkdtempSync(join(nearestDirectory(options.stateDirectory), "holdfast-doctor-"));
+    await runTrue(directory, options.pool, { network: { kind: "egress", allow: [], deny: [] } });
+    return { name, state: "ok", by: "nf_tables, set up by the guest; decided and dialled by us", required: false };
+  } catch (error) {
+    const { message, hint } = HoldfastError.from(error);
+    return {
+      name,
+      state: "weak",
+      by: message,
+      remedy: hint ?? "Builds can go without: --network off.",
+      required: false,
+    };
+  } finally {
+    if (directory !== undefined) rmSync(directory, { recursive: true, force: true });
+  }
+}
+
+async function runTrue(stateDirectory: string, pool: PoolKind, spec: Partial<SandboxSpec> = {}): Promise<string> {
   const engine = await BubblewrapEngine.open({ stateDirectory, pool });
   try {
     const start = performance.now();
-    const sandbox = await engine.create({ whenOwnerDies: "end" });
+    const sandbox = await engine.create({ whenOwnerDies: "end", ...spec });
     const command = await sandbox.start({ argv: ["true"] });
     const ending = await command.ended;
     await sandbox.kill("doctor");

@@ -27,7 +27,7 @@ import type { ImageMount, PreparedImage } from "./image.js";
 import { touchSkeleton } from "./old-skeletons.js";
 
 /** Change it when what is generated changes: an old skeleton is then made anew. */
-const SKELETON_VERSION = 3;
+const SKELETON_VERSION = 4;
 export const SANDBOX_USER_ID = 1000;
 
 /** Copied as they are. None holds a secret; each is needed by ordinary programs. */
@@ -86,7 +86,7 @@ const GENERATED: Readonly<Record<string, string>> = {
   shadow: "root:*:19700:0:99999:7:::\nuser:*:19700:0:99999:7:::\n",
   hosts: "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n",
   hostname: "sandbox\n",
-  "resolv.conf": "# There is no network in this sandbox yet.\n",
+  "resolv.conf": "# Whatever address is asked, the guest answers, if this sandbox may reach anything.\nnameserver 127.0.0.1\n",
   "host.conf": "multi on\n",
   "nsswitch.conf": "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nservices: files\nprotocols: files\n",
   shells: "/bin/sh\n/bin/bash\n/usr/bin/bash\n",
