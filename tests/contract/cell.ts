@@ -83,7 +83,7 @@ function createCell(version: SdkVersion, way: Way, server: ServerInUse): Omit<Ce
 }
 
 type Run = (cell: Cell) => Promise<void>;
-interface Case {
+export interface Case {
   readonly run: Run;
   /** Only in these cells. */
   readonly in?: (cell: Pick<Cell, "version" | "way">) => boolean;

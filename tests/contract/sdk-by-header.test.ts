@@ -1,8 +1,9 @@
 /** The published SDKs over plain HTTP on one address, which the header names the sandbox for. */
 import { useServer } from "../helpers/use-server.js";
+import { useBashImage } from "./bash-image.js";
 import { describeCell, SDK_VERSIONS } from "./cell.js";
 import { tables } from "./tables.js";
 
 /** A disk that a test can fill, and looks that a test can wait for. */
-const server = useServer({ args: ["--sandbox-disk-mb", "768", "--sample-seconds", "1"] });
+const server = useServer({ args: ["--sandbox-disk-mb", "768", "--sample-seconds", "1"], env: useBashImage() });
 for (const version of SDK_VERSIONS) describeCell(version, "header", server, tables);

@@ -9,7 +9,10 @@ import { listingCases } from "./cases/listing.js";
 import { pauseCases } from "./cases/pauses.js";
 import { refusalCases } from "./cases/refusals.js";
 import { signedUrlCases } from "./cases/signed-urls.js";
+import { snapshotCases } from "./cases/snapshots.js";
+import { templateCases } from "./cases/templates.js";
 import { terminalCases } from "./cases/terminals.js";
+import { volumeCases } from "./cases/volumes.js";
 import { watchCases } from "./cases/watches.js";
 import type { Cases } from "./cell.js";
 
@@ -25,5 +28,8 @@ export const tables: Readonly<Record<string, Cases>> = {
   "lists of sandboxes": listingCases,
   "pause and resume": pauseCases,
   "a sandbox's life": lifecycleCases,
+  "snapshots and forks": snapshotCases,
+  templates: templateCases,
+  volumes: volumeCases,
   refusals: refusalCases,
 };

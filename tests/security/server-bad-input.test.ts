@@ -65,7 +65,7 @@ test("the table has every route that is registered", () => {
   );
   expect(registered.envd.filter((route) => !known(routes.envd).includes(route))).toEqual([]);
   expect(rpcs.map(({ path }) => path).sort()).toEqual(Object.keys(rpcCases).sort());
-  expect(routes.missing.length).toBeGreaterThan(30);
+  expect(routes.missing.length).toBeGreaterThan(5);
 });
 
 describe.each(["e2b", "v1"] as const)("the API (%s)", (plane) => {

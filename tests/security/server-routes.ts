@@ -6,50 +6,29 @@ import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { CONTROL_ROUTES } from "../../packages/server/src/envd/http/access.js";
+import { IMAGES, TEMPLATES, VOLUMES } from "./server-image-routes.js";
+import {
+  BAD_INTEGERS,
+  BAD_PATHS,
+  NOT_BOOLEAN,
+  NOT_ENV,
+  NOT_METADATA,
+  NOT_MS,
+  NOT_NAME,
+  NOT_NUMBER,
+  NOT_PATH,
+  NOT_RECORD,
+  NOT_SECONDS,
+  NOT_SIDE,
+  NOT_SIZE,
+  NOT_TEXT,
+  quoted,
+  type Route,
+} from "./wrong-values.js";
+
+export type { Route } from "./wrong-values.js";
 
 const SOURCE = fileURLToPath(new URL("../../packages/server/src", import.meta.url));
-
-export interface Route {
-  /** "GET /sandboxes/:sandboxID", as it is registered. */
-  readonly route: string;
-  /** A right JSON body. Without one the route takes none, or not JSON. */
-  readonly body?: Readonly<Record<string, unknown>>;
-  /** For each field, dotted, wrong values as JSON text. */
-  readonly wrong?: Readonly<Record<string, readonly string[]>>;
-  /** A right query, if one is needed. */
-  readonly query?: string;
-  /** For each parameter, wrong values as they stand in the URL. */
-  readonly wrongQuery?: Readonly<Record<string, readonly string[]>>;
-}
-
-const quoted = (text: string): string => JSON.stringify(text);
-const LONG = "a".repeat(5000);
-
-const NOT_BOOLEAN = ["1", '"true"', "[]", "{}"];
-const NOT_TEXT = ["1", "true", "[]", "{}"];
-const NOT_RECORD = ["1", "true", '"x"', "[]"];
-const NOT_NUMBER = ['"60"', "true", "[]", "{}"];
-const NOT_SECONDS = [...NOT_NUMBER, "-1", "1.5", "1e300", "1e999", "-1e999", "86401", "null"];
-const NOT_MS = [...NOT_NUMBER, "-1", "0", "1.5", "1e300", "1e999", "null", "86400001"];
-const NOT_SIZE = [...NOT_NUMBER, "-1", "0", "1.5", "1e300", "1e999"];
-const NOT_SIDE = [...NOT_NUMBER, "-1", "0", "1.5", "65536", "1e999"];
-const MEGABYTE_OF_ENV = Object.fromEntries(Array.from({ length: 9 }, (_, index) => [`A${index}`, "x".repeat(100_000)]));
-const NOT_ENV = [
-  ...NOT_RECORD,
-  '{"A":1}',
-  '{"A":null}',
-  '{"A=B":"x"}',
-  '{"":"x"}',
-  '{"A":"a\\u0000b"}',
-  '{"A":"\\ud800"}',
-  JSON.stringify(MEGABYTE_OF_ENV),
-];
-const NOT_METADATA = [...NOT_RECORD, '{"a":1}', '{"a":null}', '{"a":{}}'];
-const NOT_NAME = [...NOT_TEXT, '""', '"a\\u0000b"', '"\\ud800"', quoted(LONG)];
-const NOT_PATH = [...NOT_TEXT, '""', '"/a\\u0000b"', '"/\\ud800"', quoted(`/${"a/".repeat(5000)}`)];
-
-const BAD_INTEGERS = ["-1", "1.5", "x", "", "1e3", "99999999999999999999", "%00", "0x1"];
-const BAD_PATHS = ["", "/a%00b", "/%ff", "/%zz", `/${"a/".repeat(3000)}`];
 
 const EGRESS = {
   allowOut: [
@@ -101,7 +80,16 @@ const CREATE: Omit<Route, "route"> = {
     "network.maskRequestHost": [...NOT_TEXT, '""', '"a b"', '"a\\r\\nX: 1"', '"a:99999"'],
     "network.httpsPorts": ["1", "[0]", "[65536]", "[1.5]", '["x"]', "[49983]"],
     "network.unknown": ["1"],
-    volumeMounts: ["1", "{}", '"x"'],
+    volumeMounts: [
+      ...["1", "{}", '"x"', "[1]", "[{}]", '[{"name":"v"}]', '[{"path":"/v"}]', '[{"name":1,"path":"/v"}]'],
+      ...["v", "/", "/proc/1", "/dev", "/sys/x", "/a/../b", "/a/", "/a\0b", "/\ud800", `/${"a/".repeat(600)}a`].map(
+        (path) => JSON.stringify([{ name: "v", path }]),
+      ),
+      '[{"name":"v","path":"/v","x":1}]',
+      '[{"name":"v","path":"/v"},{"name":"w","path":"/v/w"}]',
+      '[{"name":"no-such-volume","path":"/v"}]',
+      JSON.stringify(Array.from({ length: 17 }, (_, index) => ({ name: "v", path: `/v${index}` }))),
+    ],
     mcp: ["1", "[]", '"x"'],
     iam: ["1", "[]", '{"x":1}'],
   },
@@ -109,6 +97,8 @@ const CREATE: Omit<Route, "route"> = {
 const CONNECT: Omit<Route, "route"> = { body: {}, wrong: { timeout: [...NOT_SECONDS, "0"], memory: NOT_BOOLEAN } };
 
 const E2B: readonly Route[] = [
+  ...VOLUMES,
+  ...TEMPLATES,
   { route: "GET /health" },
   { route: "POST /sandboxes", ...CREATE },
   { route: "POST /v2/sandboxes", ...CREATE },
@@ -223,6 +213,7 @@ const EVENT_QUERY = {
 };
 
 const V1: readonly Route[] = [
+  ...IMAGES,
   { route: "POST /v1/sandboxes", body: {}, wrong: V1_CREATE, wrongQuery: { unknown: ["1"] } },
   {
     route: "GET /v1/sandboxes",

@@ -5,6 +5,8 @@
 import type { SandboxId } from "@holdfast/protocol";
 
 export interface Volumes {
+  /** Whether the kernel refuses what is written above a volume's limit. If not, nobody does. */
+  readonly enforcesLimits: boolean;
   /** The id names a directory: `v` and 20 lower-case letters and digits. */
   create(id: string, options: { readonly limitBytes: number }): Promise<void>;
   has(id: string): boolean;
@@ -13,7 +15,7 @@ export interface Volumes {
   path(id: string): string;
   /** Null where the pool cannot tell without looking at every file. */
   usedBytes(id: string): Promise<number | null>;
-  /** Sandboxes of whatever process, stopped ones too, that have it. */
+  /** Sandboxes of whatever process that have it: those being made and stopped ones too. */
   users(id: string): SandboxId[];
   /** Refuses with `volume_in_use` while a sandbox has it. Gone already is fine. */
   remove(id: string): Promise<void>;

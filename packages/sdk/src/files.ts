@@ -1,6 +1,7 @@
 /** Files inside a sandbox. */
 import { type ErrorLine, type FileEvent, type FileInfo, HoldfastError, type WatchLine } from "@holdfast/protocol";
 import { isPassing, Reconnects } from "./backoff.js";
+import { bodyStream } from "./body-stream.js";
 import { chunksOf } from "./chunks.js";
 import type { Waiting } from "./command.js";
 import { lines } from "./json-lines.js";
@@ -47,7 +48,7 @@ export class Files {
   ): Promise<string | Uint8Array<ArrayBuffer> | ReadableStream<Uint8Array>> {
     const { as, signal, ...query } = options;
     const response = await this.#transport.send("GET", this.#path, { query: { path, ...query }, signal });
-    if (as === "stream") return this.#stream(response, signal);
+    if (as === "stream") return bodyStream(this.#transport, response, signal);
     try {
       const bytes = new Uint8Array(await response.arrayBuffer());
       return as === "bytes" ? bytes : new TextDecoder("utf-8", { ignoreBOM: true }).decode(bytes);
@@ -170,24 +171,5 @@ export class Files {
       received = undefined;
       await reconnects.wait(failure);
     }
-  }
-
-  /** The content as a stream that is read only as fast as its reader, and fails with a `HoldfastError`. */
-  #stream(response: Response, signal: AbortSignal | undefined): ReadableStream<Uint8Array> {
-    const chunks = chunksOf(this.#transport, response, { signal, idleMs: null });
-    return new ReadableStream<Uint8Array>(
-      {
-        async pull(controller) {
-          const { done, value } = await chunks.next();
-          if (done === true) controller.close();
-          else controller.enqueue(value);
-        },
-        async cancel() {
-          await response.body?.cancel().catch(() => {});
-          await chunks.return(undefined);
-        },
-      },
-      { highWaterMark: 0 },
-    );
   }
 }

@@ -2,6 +2,7 @@
 import type { HostInfo, SandboxEvent, SandboxInfo, SandboxList } from "@holdfast/protocol";
 import type { Waiting } from "./command.js";
 import { type EventsOptions, events } from "./events.js";
+import { Images } from "./images.js";
 import { type ListOptions, listSandboxes, type PageOptions, pageOfSandboxes } from "./list.js";
 import { type CreateOptions, connectSandbox, createSandbox, type Sandbox } from "./sandbox.js";
 import { type ConnectionOptions, Transport } from "./transport.js";
@@ -37,12 +38,14 @@ export class Sandboxes {
 
 export class Holdfast {
   readonly sandboxes: Sandboxes;
+  readonly images: Images;
   readonly #transport: Transport;
 
   /** Without options: the server and the key of `HOLDFAST_URL` and `HOLDFAST_API_KEY`. */
   constructor(options: ConnectionOptions = {}) {
     this.#transport = new Transport(options);
     this.sandboxes = new Sandboxes(this.#transport);
+    this.images = new Images(this.#transport);
   }
 
   /** The address of the server. */

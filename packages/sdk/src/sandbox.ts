@@ -1,20 +1,26 @@
 /** A sandbox: the object that you work with. */
-import type {
-  CommandInfo,
-  CommandList,
-  CreateSandboxBody,
-  Postmortem,
-  SandboxEnding,
-  SandboxEvent,
-  SandboxInfo,
-  SandboxLimits,
-  SandboxUsage,
+import {
+  type CommandInfo,
+  type CommandList,
+  type CreateSandboxBody,
+  type ForkList,
+  HoldfastError,
+  type Postmortem,
+  type SandboxEnding,
+  type SandboxEvent,
+  type SandboxInfo,
+  type SandboxLimits,
+  type SandboxUsage,
+  type SnapshotInfo,
 } from "@holdfast/protocol";
+import { Image } from "@holdfast/recipe";
+import { type BuildOptions, buildImage } from "./build.js";
 import { randomToken } from "./bytes.js";
 import { Command, type Waiting } from "./command.js";
 import { type EventsOptions, events } from "./events.js";
 import { Files } from "./files.js";
 import { type ListOptions, listSandboxes } from "./list.js";
+import { errorFromBody } from "./rebuild-error.js";
 import {
   type CommandLine,
   commandBody,
@@ -27,24 +33,67 @@ import {
 } from "./run.js";
 import { type ConnectionOptions, Transport } from "./transport.js";
 
-export interface CreateOptions extends CreateSandboxBody, Waiting {
+export interface CreateOptions extends Omit<CreateSandboxBody, "image">, Waiting {
+  /** An image by name, digest or id; or one that you have declared, which is built first if it is not there. */
+  readonly image?: string | Image | undefined;
+  /** Short for `limits.memoryBytes`, in MiB. */
+  readonly memoryMb?: number | undefined;
+  /** Short for `limits.cpuMillis`; may be a fraction. */
+  readonly cpus?: number | undefined;
+  /** Short for `limits.diskBytes`, in MiB. */
+  readonly diskMb?: number | undefined;
+  /** While a declared image is built: every line of the log. */
+  readonly onBuildLog?: BuildOptions["onLog"];
   /** The same key gives the same sandbox, however often it is asked. Default: a new one for each call. */
   readonly idempotencyKey?: string | undefined;
 }
+
+/** Sandboxes that were made of another, and how. */
+export type Forks = Sandbox[] & {
+  /** What came with them: files only, on this engine. */
+  readonly restored: "files";
+  /** `clone`: took the same time whatever its size. `copy`: the pool cannot do that. */
+  readonly method: ForkList["method"];
+};
 
 /** The limits that can be changed while it runs. */
 export type ResizeLimits = Partial<Pick<SandboxLimits, "memoryBytes" | "cpuMillis" | "pids">>;
 
 export async function createSandbox(transport: Transport, options: CreateOptions = {}): Promise<Sandbox> {
-  const { template, limits, env, metadata, timeoutMs, onTimeout, autoResume, idempotencyKey, signal } = options;
+  const { template, strict, env, metadata, timeoutMs, onTimeout, autoResume, idempotencyKey, signal } = options;
+  const image =
+    options.image instanceof Image
+      ? (await buildImage(transport, options.image, { signal, onLog: options.onBuildLog })).id
+      : options.image;
+  const limits = limitsOf(options);
   const info: SandboxInfo = await transport.json("POST", "/sandboxes", {
-    json: { template, limits, env, metadata, timeoutMs, onTimeout, autoResume },
+    json: { template, image, strict, limits, env, metadata, timeoutMs, onTimeout, autoResume },
     // With it, a create whose answer was lost can be asked for once more.
     headers: { "idempotency-key": idempotencyKey ?? randomToken() },
     repeatable: true,
     signal,
   });
   return new Sandbox(transport, info.id);
+}
+
+const MIB = 1024 * 1024;
+
+/** One way to say it is enough; with two there would have to be a winner. */
+function limitsOf(options: CreateOptions): CreateSandboxBody["limits"] {
+  const { limits, memoryMb, cpus, diskMb } = options;
+  const short = {
+    ...(memoryMb === undefined ? {} : { memoryBytes: Math.round(memoryMb * MIB) }),
+    ...(cpus === undefined ? {} : { cpuMillis: Math.round(cpus * 1000) }),
+    ...(diskMb === undefined ? {} : { diskBytes: Math.round(diskMb * MIB) }),
+  };
+  for (const name of Object.keys(short)) {
+    if (limits !== undefined && Object.hasOwn(limits, name)) {
+      throw new HoldfastError("invalid_argument", `limits.${name}: is given twice, here and in its short form`, {
+        details: { field: `limits.${name}` },
+      });
+    }
+  }
+  return Object.keys(short).length === 0 ? limits : { ...limits, ...short };
 }
 
 /** Makes sure that it is there. One that has ended is found too, for a day. */
@@ -164,6 +213,34 @@ export class Sandbox {
   ): Promise<SandboxInfo> {
     const { signal, timeoutMs, memory } = options;
     return this.#transport.json("POST", `${this.#path}/resume`, { json: { timeoutMs, memory }, signal });
+  }
+
+  /** Keeps its files as an image. It goes on running. */
+  async snapshot(options: Waiting & { readonly name?: string | undefined } = {}): Promise<SnapshotInfo> {
+    return this.#transport.json("POST", `${this.#path}/snapshots`, {
+      json: { name: options.name },
+      signal: options.signal,
+    });
+  }
+
+  /**
+   * New sandboxes with its files as of now, and none of its processes: `count` of them (1 to 100; default 1), or none and
+   * the reason.
+   */
+  async fork(
+    options: Waiting & { readonly count?: number | undefined; readonly timeoutMs?: number | undefined } = {},
+  ): Promise<Forks> {
+    const { signal, count, timeoutMs } = options;
+    const { forks, method }: ForkList = await this.#transport.json("POST", `${this.#path}/fork`, {
+      json: { count, timeoutMs },
+      signal,
+    });
+    const made = forks.flatMap((fork) => ("sandbox" in fork ? [new Sandbox(this.#transport, fork.sandbox.id)] : []));
+    const failed = forks.flatMap((fork) => ("error" in fork ? [fork.error] : []))[0];
+    if (failed === undefined) return Object.assign(made, { restored: "files" as const, method });
+    // Half of a fork is nobody's plan.
+    await Promise.all(made.map((sandbox) => sandbox.kill().catch(() => {})));
+    throw errorFromBody(failed) ?? new HoldfastError("engine_fault", "a fork failed without a reason");
   }
 
   /** Ends it. One that has ended already says how. */

@@ -3,6 +3,7 @@ import { mkdirSync, readFileSync } from "node:fs";
 import type { Server } from "node:http";
 import { join } from "node:path";
 import { BubblewrapEngine } from "@holdfast/engine";
+import { openImages } from "@holdfast/images";
 import type { Logger } from "pino";
 import type { ServerConfig } from "./config/schema.js";
 import { createEnvdApp } from "./envd/envd-app.js";
@@ -17,6 +18,7 @@ import { SandboxService } from "./sandboxes/service.js";
 import { openSqliteStore } from "./store/sqlite/open-sqlite-store.js";
 import type { ApiKey, KeyLimits } from "./store/store.js";
 import { serverCertificate } from "./tls/server-certificate.js";
+import { openVolumes } from "./volumes/open-volumes.js";
 
 const MIB = 1024 * 1024;
 
@@ -107,14 +109,36 @@ export async function startServer(options: {
     undo.push(() => store.close());
     const engine = await BubblewrapEngine.open({ stateDirectory: config.stateDirectory, pool: config.pool, log });
     undo.push(() => engine.close({ sandboxes: "keep" }));
+    const images = await openImages({
+      engine,
+      stateDirectory: config.stateDirectory,
+      scratchDirectory: config.scratchDirectory ?? undefined,
+      bases: {
+        mirror: config.debianMirror,
+        securityMirror: config.debianSecurityMirror,
+        aliases: config.imageAliases,
+        pull: config.imagePull,
+      },
+      builds: { parallel: config.buildParallel, network: { deny: config.buildDeny, allow: config.buildAllow } },
+      log,
+    });
+    undo.push(() => images.close());
+    const volumes = await openVolumes({
+      engine,
+      store,
+      log,
+      directory: join(directory, "volumes"),
+      limitBytes: config.volumeMb * MIB,
+    });
+    undo.push(() => volumes.close());
     const keys = createKeyRing(store);
     const { service, recovery } = await SandboxService.open(
-      { config, engine, store, log, version: readVersion() },
+      { config, engine, images, volumes, store, log, version: readVersion() },
       { directory },
     );
     undo.push(() => service.close());
     let domain: string | null = null;
-    const parts: ServerParts = { config, keys, sandboxes: service, log };
+    const parts: ServerParts = { config, keys, sandboxes: service, images, volumes, store, log };
     const control = await createControlApp(parts, { publicDomain: () => domain });
     undo.push(() => control.close());
     const envd = await createEnvdApp(parts);

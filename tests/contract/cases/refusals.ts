@@ -58,16 +58,11 @@ export const refusalCases: Cases = {
     }
   },
 
-  "what cannot be honoured is refused by name, not dropped": async ({ client, sandbox }) => {
-    const { Sandbox, Template, Volume } = client;
+  "what cannot be honoured is refused by name, not dropped": async ({ client }) => {
+    const { Secret } = client;
     const calls: [() => Promise<unknown>, RegExp][] = [
-      [() => Sandbox.create({ volumeMounts: { "/data": "some-volume" } }), /volume/i],
-      [() => sandbox.createSnapshot(), /snapshot/i],
-      [() => Sandbox.listSnapshots().nextItems(), /snapshot/i],
-      [() => sandbox.fork(), /fork/i],
-      [() => Volume.create("data"), /volume/i],
-      [() => Volume.list(), /volume/i],
-      [() => Template.build(Template().fromBaseImage(), "mine"), /template/i],
+      [() => Secret.create("name", "value"), /secret/i],
+      [() => Secret.list().nextItems(), /secret/i],
     ];
     for (const [call, subject] of calls) {
       const error = await failure(call());

@@ -1,9 +1,10 @@
 /** Gets a sandbox's processes up, on a new disk or on one that is there, or leaves nothing of them behind. */
 import { spawn } from "node:child_process";
 import { closeSync, openSync, readFileSync } from "node:fs";
+import { dirname } from "node:path";
 import { HoldfastError, type SandboxId, type SandboxLimits } from "@holdfast/protocol";
 import type { SandboxCgroup } from "../cgroups/index.js";
-import type { SandboxSpec } from "../engine.js";
+import type { MountSpec, SandboxSpec } from "../engine.js";
 import { GuestConnection } from "../guest/connection.js";
 import { claimUidRange, type UidRange } from "../host/uid-ranges.js";
 import { prepareHostImage } from "../images/host-image.js";
@@ -184,7 +185,7 @@ export async function bringUp(
       monitor = spawned;
     });
     const diskId = await orAborted(launched, signal);
-    const connection = await connectToGuest(socketPath, logPath, monitor, signal);
+    const connection = await connectToGuest(socketPath, { logPath, monitor, signal, mounts: spec.mounts });
     return { connection, cgroup, monitor, uids, quotaId: diskId === 0 ? undefined : diskId, skeleton };
   } catch (error) {
     await takeDown(host, id, { cgroup, monitor, uidSlot: uids?.slot });
@@ -203,12 +204,32 @@ function orAborted<T>(work: Promise<T>, signal: AbortSignal | undefined): Promis
   });
 }
 
+/** The caller chose the place, and it cannot be one: it is a file, or lies where nothing can be made. */
+function misplacedMount(log: string, mounts: readonly MountSpec[]): HoldfastError | undefined {
+  const [, path, why] = /^bwrap: Can't (?:mkdir|create)(?: parents for| file at)? ([\s\S]*): ([^:]*)$/m.exec(log) ?? [];
+  const index = mounts.findIndex(({ target }) => path !== undefined && (target === path || dirname(target) === path));
+  if (path === undefined || index === -1) return undefined;
+  return new HoldfastError(
+    "invalid_argument",
+    `mounts[${index}].target: expected a place where a directory is or can be made, got ${JSON.stringify(mounts[index]?.target)} (${path}: ${why})`,
+    { hint: "Mount it elsewhere.", details: { field: `mounts[${index}].target` } },
+  );
+}
+
 /** A guest that dies before it says hello leaves its last words in the log; they are worth more than "connection closed". */
 async function connectToGuest(
   socketPath: string,
-  logPath: string,
-  monitor: Monitor | undefined,
-  signal: AbortSignal | undefined,
+  {
+    logPath,
+    monitor,
+    signal,
+    mounts,
+  }: {
+    readonly logPath: string;
+    readonly monitor: Monitor | undefined;
+    readonly signal: AbortSignal | undefined;
+    readonly mounts: readonly MountSpec[];
+  },
 ): Promise<GuestConnection> {
   const gone = new AbortController();
   // By hand: a signal made of another one by AbortSignal.any is remembered by that one for as long as it lives.
@@ -231,6 +252,8 @@ async function connectToGuest(
         hint: EGRESS_HINT,
       });
     }
+    const misplaced = misplacedMount(log, mounts);
+    if (misplaced !== undefined) throw misplaced;
     const ended = exitStatus === undefined ? "" : ` (bubblewrap ended: ${exitStatus})`;
     throw new HoldfastError(
       "guest_fault",

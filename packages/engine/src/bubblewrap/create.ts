@@ -7,6 +7,7 @@ import { type BroughtUp, bringUp } from "./bring-up.js";
 import { diskPathOf, dismantle } from "./dismantle.js";
 import type { HostParts } from "./host-parts.js";
 import { claimFiles, layersToMakeOf } from "./layer-claims.js";
+import { mountClaimFiles } from "./mount-claims.js";
 import { requirePlainTargets } from "./mount-targets.js";
 import type { SandboxRecord } from "./records.js";
 import { BubblewrapSandbox, COMMAND_ID_STEP } from "./sandbox.js";
@@ -43,10 +44,11 @@ export async function createSandbox(
   const diskPath = diskPathOf(host, id);
   // Before anything is made: it may be too long.
   host.records.socketPath(id);
-  host.records.claim(id, host.us, claimFiles(spec));
+  host.records.claim(id, host.us, { ...claimFiles(spec), ...mountClaimFiles(spec) });
   let up: BroughtUp | undefined;
   try {
     await host.layers.requireAll(layersToMakeOf(spec));
+    await host.volumes.requireAll(spec.mounts);
     requirePlainTargets(host, spec, spec.disk === undefined ? [] : [host.layers.path(spec.disk.from)]);
     const disk = await planDisk(host, spec, { path: diskPath, signal });
     up = await bringUp(host, id, { spec, limits: spec.limits, disk, signal });

@@ -27,6 +27,7 @@ import { Endings } from "./endings.js";
 import { EngineLayers } from "./engine-layers.js";
 import type { HostParts, Log } from "./host-parts.js";
 import { LayerClaims } from "./layer-claims.js";
+import { usersOfMount } from "./mount-claims.js";
 import { type SandboxRecord, SandboxRecords } from "./records.js";
 import { BubblewrapSandbox } from "./sandbox.js";
 import { resolveSandboxSpec } from "./spec.js";
@@ -78,10 +79,7 @@ export class BubblewrapEngine implements Engine {
   private constructor(host: HostParts) {
     this.#host = host;
     this.layers = new EngineLayers(host);
-    const { pool, launcher, records } = host;
-    const has = (id: SandboxId, path: string) => records.read(id)?.spec.mounts.some(({ source }) => source === path);
-    const usersOf = (path: string) => records.list().filter((id) => has(id, path) === true);
-    this.volumes = new VolumeStore({ pool, launcher, usersOf });
+    this.volumes = host.volumes;
   }
 
   /** Checks that the host can keep every promise, and says which it cannot. Never a weaker sandbox in silence. */
@@ -131,6 +129,7 @@ export class BubblewrapEngine implements Engine {
       bwrapPath,
       pool,
       layers: new LayerStore({ pool, us, usersOf: (layer) => claims.usersOf(layer) }),
+      volumes: new VolumeStore({ pool, launcher, us, usersOf: (path) => usersOfMount(records, path) }),
       records,
       imagesDirectory,
       skeleton: skeletonSource(imagesDirectory, { sudo: launcher.guestPath, tar: launcher.tarPath }),
@@ -140,6 +139,7 @@ export class BubblewrapEngine implements Engine {
   }
 
   async create(given: Partial<SandboxSpec>, options: { signal?: AbortSignal } = {}): Promise<Sandbox> {
+    this.#host.volumes.requireThere(given.mounts ?? []);
     const spec = resolveSandboxSpec(given);
     const id = spec.id ?? createSandboxId();
     return this.#track(createSandbox(this.#host, id, { ...spec, id }, { signal: this.#signalOr(options.signal) }));
@@ -220,6 +220,12 @@ export class BubblewrapEngine implements Engine {
         "what is left of a layer could not be removed",
       );
     });
+    await this.#host.volumes.sweep((name, error) => {
+      this.#host.log.warn(
+        { volume: name, error: HoldfastError.from(error).message },
+        "what is left of a volume could not be removed",
+      );
+    });
     removeOldSkeletons(this.#host.imagesDirectory, {
       current: () => this.#host.skeleton(),
       inUse: records.list().flatMap((id) => records.read(id) ?? []),
@@ -270,7 +276,7 @@ export class BubblewrapEngine implements Engine {
     if (options.sandboxes === "kill") await Promise.all(sandboxes.map((sandbox) => sandbox.kill("the engine's end")));
     else await Promise.all(sandboxes.map((sandbox) => sandbox.release()));
     this.#sandboxes.clear();
-    await this.#host.layers.idle();
+    await Promise.all([this.#host.layers.idle(), this.#host.volumes.idle()]);
     await this.#host.pool.close();
     this.#host.cgroups.removeIfEmptyParents();
     this.#host.oomLog.close();

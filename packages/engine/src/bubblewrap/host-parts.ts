@@ -4,6 +4,7 @@ import type { Launcher } from "../host/launcher.js";
 import type { ProcessIdentity } from "../host/processes.js";
 import type { LayerStore } from "../storage/layer-store.js";
 import type { Pool } from "../storage/pool.js";
+import type { VolumeStore } from "../storage/volume-store.js";
 import type { SandboxRecords } from "./records.js";
 
 /** Structured, and handed in: there is no global logger. */
@@ -19,6 +20,7 @@ export interface HostParts {
   readonly bwrapPath: string;
   readonly pool: Pool;
   readonly layers: LayerStore;
+  readonly volumes: VolumeStore;
   readonly records: SandboxRecords;
   readonly imagesDirectory: string;
   /** Where the generated layers that every sandbox stands on are, up to date with the host. */

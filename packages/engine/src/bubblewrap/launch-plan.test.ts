@@ -63,6 +63,7 @@ it("the arguments are these and no others", () => {
     --clearenv
     --dev-bind /run/root /
     --proc /proc
+    --dir /mnt
     --ro-bind /run/mount0 /mnt/data
     --chdir / /proc/self/fd/12
     --listen-fd 11

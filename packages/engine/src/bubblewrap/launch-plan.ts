@@ -3,6 +3,7 @@
  * reviewed as text. "The level of protection is entirely determined by the arguments passed to bubblewrap": this file is
  * the one to review.
  */
+import { posix } from "node:path";
 import type { SandboxLimits } from "@holdfast/protocol";
 import type { MountSpec } from "../engine.js";
 import type { PreparedImage } from "../images/image.js";
@@ -55,6 +56,9 @@ function stageArguments(plan: LaunchPlan): { stage: string[]; binds: string[] } 
   });
   plan.mounts.forEach((mount, index) => {
     stage.push("--mount", `mount${index}`, mount.source, mount.readOnly ? "ro,idmap,nolinks" : "rw,idmap,nolinks");
+    // Directories that bubblewrap makes on the way to a mount would be root's alone; so they are made before it.
+    const parent = posix.dirname(mount.target);
+    if (parent !== "/") binds.push("--dir", parent);
     binds.push(mount.readOnly ? "--ro-bind" : "--bind", `${STAGE}/mount${index}`, mount.target);
   });
   return { stage, binds };

@@ -1,3 +1,4 @@
+import { join } from "node:path";
 import { HoldfastError } from "@holdfast/protocol";
 import type { SandboxSpec } from "../engine.js";
 import { firstLink } from "../images/layer-lookup.js";
@@ -9,12 +10,12 @@ import { layersBelow } from "./layer-claims.js";
  * may be a link, which could lead out of the sandbox. `own` are the sandbox's files, if it starts with any.
  */
 export function requirePlainTargets(
-  host: Pick<HostParts, "layers">,
+  host: Pick<HostParts, "layers" | "skeleton">,
   spec: Pick<SandboxSpec, "image" | "mounts">,
   own: readonly string[],
 ): void {
   if (spec.mounts.length === 0) return;
-  const layers = [...own, ...layersBelow(spec).map((id) => host.layers.path(id))];
+  const layers = [...own, ...filesBelow(host, spec)];
   for (const { target } of spec.mounts) {
     const link = firstLink(layers, target);
     if (link === undefined) continue;
@@ -23,5 +24,16 @@ export function requirePlainTargets(
       `the sandbox cannot be started: in the way of its mount at ${target} lies a symbolic link, ${link}`,
       { hint: "Make a new one without that mount, or mount it elsewhere.", details: { target, link } },
     );
+  }
+}
+
+function filesBelow(host: Pick<HostParts, "layers" | "skeleton">, spec: Pick<SandboxSpec, "image">): string[] {
+  switch (spec.image.kind) {
+    case "host":
+      return [join(host.skeleton(), "root")];
+    case "rootfs":
+      return [spec.image.path];
+    case "layers":
+      return layersBelow(spec).map((id) => host.layers.path(id));
   }
 }

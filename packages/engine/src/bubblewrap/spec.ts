@@ -32,8 +32,8 @@ export function validateMounts(mounts: readonly MountSpec[]): void {
 const MOST_LAYERS = 128;
 /** The guest keeps it where it keeps home directories. */
 const LONGEST_WORKDIR_BYTES = 255;
-/** Sandboxes' disks lie in the pool by their ids; this place is the layers'. */
-const TAKEN_ID = "layers";
+/** Sandboxes' disks lie in the pool by their ids; these places are the layers' and the volumes'. */
+const TAKEN_IDS: readonly string[] = ["layers", "volumes"];
 
 function resolveImage(image: ImageSource = { kind: "host" }): ImageSource {
   if (image.kind !== "layers") return image;
@@ -57,7 +57,8 @@ function resolveWorkdir(workdir: string | undefined): string | undefined {
 
 function resolveId(id: SandboxSpec["id"]): SandboxSpec["id"] {
   if (id === undefined) return undefined;
-  if (id === TAKEN_ID) throw invalidArgument("id", id, "another one: this is the name of a directory of the pool");
+  if (TAKEN_IDS.includes(id))
+    throw invalidArgument("id", id, "another one: this is the name of a directory of the pool");
   return parseSandboxId(id, "id");
 }
 

@@ -11,6 +11,7 @@ const SLOWEST_LOOK_MS = 2000;
 /** One try of a ready command; a hanging one is tried again. */
 const READY_TRY_MS = 30_000;
 const TAIL_LINES = 20;
+const LISTENER_LOOK_MS = 100;
 
 /** What of a command is needed here; the server hands in commands that it keeps account of. */
 export interface StartedCommand {
@@ -24,6 +25,11 @@ export interface StartImageOptions {
   readonly signal?: AbortSignal | undefined;
   /** How the start command is started; plainly in the sandbox if absent. */
   readonly launch?: ((spec: CommandSpec) => Promise<StartedCommand>) | undefined;
+  /**
+   * A wait of so many seconds is a guess, made when the image was built. With this it is over as soon as something listens on
+   * a port.
+   */
+  readonly untilListening?: boolean | undefined;
   /** Each line that it writes until it is ready. */
   readonly onLine?: ((text: string, stream: "stdout" | "stderr") => void) | undefined;
 }
@@ -71,7 +77,10 @@ export async function startImage(
     ),
   );
   try {
-    await waitUntilReady(sandbox, shell, start.readyWhen ?? { kind: "seconds", seconds: 0 }, signal);
+    const ready = start.readyWhen ?? { kind: "seconds", seconds: 0 };
+    if (ready.kind === "seconds" && options.untilListening === true) {
+      await untilAnyPort(sandbox, ready.seconds * 1000, signal);
+    } else await waitUntilReady(sandbox, shell, ready, signal);
     return { command, readyMs: Math.round(performance.now() - began) };
   } finally {
     clearTimeout(timer);
@@ -111,6 +120,29 @@ async function waitUntilReady(
   ) {
     await pause(waitMs, signal);
   }
+}
+
+async function untilAnyPort(sandbox: Sandbox, mostMs: number, signal: AbortSignal): Promise<void> {
+  const deadline = performance.now() + mostMs;
+  for (let leftMs = mostMs; leftMs > 0; leftMs = deadline - performance.now()) {
+    if (await untilAborted(hasListener(sandbox), signal)) return;
+    await pause(Math.min(leftMs, LISTENER_LOOK_MS), signal);
+  }
+}
+
+/** By the kernel's own table, in which 0A is a socket that listens; the guest's own door is at 127.18.0.1. */
+async function hasListener(sandbox: Sandbox): Promise<boolean> {
+  for (const path of ["/proc/net/tcp", "/proc/net/tcp6"]) {
+    try {
+      const { content } = await sandbox.files.read(path, { user: "0" });
+      let text = "";
+      for await (const chunk of content) text += String(chunk);
+      if (/^\s*\d+: (?!0100127F:)[0-9A-F]+:[0-9A-F]{4} [0-9A-F:]+ 0A /m.test(text)) return true;
+    } catch {
+      // Without the table the seconds decide.
+    }
+  }
+  return false;
 }
 
 async function isListening(sandbox: Sandbox, port: number): Promise<boolean> {

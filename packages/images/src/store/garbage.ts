@@ -78,13 +78,14 @@ export class Holdings {
 
   /**
    * Who keeps an image from being removed: images made on it, and sandboxes and builds on a layer that no other image has.
-   * A sandbox on a layer that two images share needs neither of them more than the other.
+   * A sandbox on a layer that two images share needs neither of them more than the other. What was made of a snapshot has a
+   * copy of its files, or their layer in a record of its own.
    */
   usesOf(image: HoldingImage, users: LayerUsers): ImageUses {
     const own = this.#layersOfItsOwn(image);
     return {
       sandboxes: [...new Set(own.flatMap((layer) => users(layer)))],
-      images: [...(this.#children.get(image.id) ?? [])],
+      images: image.disk === null ? [...(this.#children.get(image.id) ?? [])] : [],
       builds: [...new Set(own.flatMap((layer) => this.claims.get(layer) ?? []))],
     };
   }

@@ -183,8 +183,8 @@ describe("a wrong value", () => {
   test.each([
     [{ "bad name": { host: true } }, "templates.bad name: expected a name of letters"],
     [{ "../up": { host: true } }, "templates.../up: expected a name of letters"],
-    [{ py: {} }, "templates.py: expected either rootfs (an absolute path) or host (true)"],
-    [{ py: { host: true, rootfs: "/a" } }, "templates.py: expected either rootfs"],
+    [{ py: {} }, "templates.py: expected one of rootfs (an absolute path), host (true) and image (a name)"],
+    [{ py: { host: true, rootfs: "/a" } }, "templates.py: expected one of rootfs"],
     [{ py: { host: false } }, "templates.py.host: expected true, got false"],
     [{ py: { rootfs: "relative" } }, "templates.py.rootfs: expected an absolute path"],
     [{ py: { host: true, memoryMb: 1 } }, "templates.py.memoryMb: expected a whole number of MiB from 8"],

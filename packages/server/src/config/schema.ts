@@ -54,11 +54,18 @@ export interface TemplateLimits {
   readonly diskMb?: number | undefined;
 }
 
-export type TemplateConfig = TemplateLimits & ({ readonly rootfs: string } | { readonly host: true });
+export type TemplateConfig = TemplateLimits &
+  ({ readonly rootfs: string } | { readonly host: true } | { readonly image: string });
 
 const templateFields = {
   rootfs: absolutePath().optional().describe("A directory with a root file system; never written to"),
   host: z.literal(true, { error: "true" }).optional().describe("The host's own programs, read-only"),
+  image: z
+    .string({ error: "the name of an image" })
+    .min(1)
+    .max(256)
+    .optional()
+    .describe("An image of this host, by name"),
   memoryMb: memoryMb().optional().describe("Instead of sandboxMemoryMb"),
   cpus: cpus().optional().describe("Instead of sandboxCpus"),
   pids: pids().optional().describe("Instead of sandboxPids"),
@@ -71,8 +78,8 @@ const templateSchema = z
     error: (issue) =>
       issue.code === "unrecognized_keys" ? undefined : 'an object such as {"rootfs":"/srv/images/py"}',
   })
-  .refine((template) => (template.rootfs === undefined) !== (template.host === undefined), {
-    error: "either rootfs (an absolute path) or host (true)",
+  .refine(({ rootfs, host, image }) => [rootfs, host, image].filter((given) => given !== undefined).length === 1, {
+    error: "one of rootfs (an absolute path), host (true) and image (a name)",
   })
   .transform((template) => template as TemplateConfig);
 
@@ -125,6 +132,41 @@ const fields = {
     .describe(
       "What sandboxes can be made from, by name; base is always there, from the host's own programs unless said otherwise",
     ),
+  imageAliases: z
+    .record(z.string().min(1).max(256), z.string().min(1).max(4096), {
+      error: 'an object such as {"ubuntu:22.04":"base"}',
+    })
+    .default({})
+    .describe(
+      "Names that images are built on, and what they stand for here: another name, or the path of an archive to import",
+    ),
+  imagePull: z
+    .boolean({ error: "true or false" })
+    .default(true)
+    .describe("Whether a name that is not known here is looked for in its registry when an image is built on it"),
+  debianMirror: z
+    .url({ error: "an http or https address", protocol: /^https?$/ })
+    .default("http://deb.debian.org/debian")
+    .describe("Where the base image's packages come from"),
+  debianSecurityMirror: z
+    .url({ error: "an http or https address", protocol: /^https?$/ })
+    .default("http://deb.debian.org/debian-security")
+    .describe("Where the base image's security updates come from"),
+  scratchDirectory: absolutePath()
+    .nullable()
+    .default(null)
+    .describe("Where temporary files of builds and transfers go; null: HOLDFAST_SCRATCH_DIR, or the state directory"),
+  buildParallel: wholeNumber("builds", 1, 64).default(2).describe("How many images are built at once; others wait"),
+  buildAllow: z
+    .array(z.string(), { error: 'a list such as ["10.1.2.3:3141"]' })
+    .default([])
+    .describe(
+      "Addresses of this host or its surroundings that build steps may reach although they could not otherwise",
+    ),
+  buildDeny: z
+    .array(z.string(), { error: 'a list such as ["10.0.0.0/8"]' })
+    .default([])
+    .describe("Addresses that build steps must not reach"),
   sandboxMemoryMb: memoryMb().default(512).describe("Memory of a sandbox that does not ask for another amount"),
   sandboxCpus: cpus()
     .default(() => Math.min(2, availableParallelism()))
@@ -134,6 +176,7 @@ const fields = {
   sandboxOutputKb: wholeNumber("KiB", 4, 16_384)
     .default(1024)
     .describe("How much of each command's stdout and of its stderr stays readable"),
+  volumeMb: diskMb().default(10_240).describe("How much a volume may hold"),
   maxTimeoutSeconds: wholeNumber("seconds", 1, MAX_TIMEOUT_MS / 1000)
     .default(86_400)
     .describe("The longest time to live that a sandbox can be given at once; it can be extended again and again"),

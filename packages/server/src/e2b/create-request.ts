@@ -5,6 +5,7 @@ import { boundTexts, MAX_ENVIRONMENT_BYTES, MAX_METADATA_BYTES } from "../http/t
 import type { CreateRequest } from "../sandboxes/types.js";
 import { networkFromCreate, networkSchema } from "./network.js";
 import { timeoutSeconds } from "./request-input.js";
+import { volumeMountsSchema } from "./volume-mounts.js";
 
 const NUL = "\0";
 
@@ -34,7 +35,7 @@ export function createBodySchema(options: { readonly maxTimeoutSeconds: number }
     autoPauseMemory: z.boolean().optional(),
     autoResume: z.strictObject({ enabled: z.boolean() }).optional(),
     network: networkSchema.nullish(),
-    volumeMounts: z.array(z.unknown()).nullish(),
+    volumeMounts: volumeMountsSchema.nullish(),
     mcp: z.record(z.string(), z.unknown()).nullish(),
     iam: z.strictObject({ tokens: z.record(z.string(), z.unknown()).optional() }).nullish(),
   });
@@ -51,9 +52,6 @@ function notImplemented(field: string, instead: string): HoldfastError {
 
 /** What would change the sandbox and cannot be honoured is refused, never dropped. */
 function refuseWhatIsMissing(body: CreateBody): void {
-  if ((body.volumeMounts ?? []).length > 0) {
-    throw notImplemented("volumeMounts", "Leave it out, and copy files in after the sandbox was made.");
-  }
   if (body.mcp !== undefined && body.mcp !== null) {
     throw notImplemented("mcp", "Leave it out, and start the MCP servers as commands in the sandbox.");
   }
@@ -79,7 +77,12 @@ function onTimeoutOf(body: CreateBody): CreateRequest["onTimeout"] {
 
 export function createRequestFrom(
   body: CreateBody,
-  options: { readonly template: string; readonly defaultTimeoutSeconds: number },
+  options: {
+    readonly template: string;
+    readonly limits: CreateRequest["limits"];
+    readonly volumes?: CreateRequest["volumes"];
+    readonly defaultTimeoutSeconds: number;
+  },
 ): CreateRequest {
   refuseWhatIsMissing(body);
   return {
@@ -87,7 +90,8 @@ export function createRequestFrom(
     timeoutMs: (body.timeout ?? options.defaultTimeoutSeconds) * 1000,
     onTimeout: onTimeoutOf(body),
     autoResume: body.autoResume?.enabled ?? false,
-    limits: {},
+    limits: options.limits,
+    volumes: options.volumes,
     env: body.envVars ?? {},
     metadata: body.metadata ?? {},
     network: networkFromCreate(body.network ?? undefined, body.allow_internet_access),

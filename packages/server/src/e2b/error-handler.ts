@@ -9,9 +9,11 @@ function sandboxIdOf(request: FastifyRequest): string | undefined {
   return typeof params.sandboxID === "string" ? params.sandboxID : undefined;
 }
 
-/** An image that a template names and that is gone is the server's trouble, and the message has a path of the host. */
+/** A root file system that a template names and that is gone is the server's trouble, and the message has its path. */
 function isMissingImage(reason: unknown): boolean {
-  return reason instanceof HoldfastError && reason.code === "image_not_found" && reason.details.template === undefined;
+  if (!(reason instanceof HoldfastError) || reason.code !== "image_not_found") return false;
+  const { template, image, field } = reason.details;
+  return template === undefined && image === undefined && field === undefined;
 }
 
 export function answerE2bError(reason: unknown, request: FastifyRequest, reply: FastifyReply): FastifyReply {

@@ -5,8 +5,8 @@ import { z } from "zod";
 import { createBodySchema, createRequestFrom } from "./create-request.js";
 import { networkFromUpdate, networkUpdateSchema } from "./network.js";
 import { bodyOf, type SandboxRoute, sandboxIdOf, timeoutSeconds } from "./request-input.js";
-import { sandboxDetailShape, sandboxShape } from "./shapes.js";
 import { nameOf, type Surroundings } from "./surroundings.js";
+import { resolveVolumeMounts } from "./volume-mounts.js";
 
 /** The versions of a path differ in what they take for granted. */
 const V1 = { prefix: "", defaultTimeoutSeconds: 15 };
@@ -49,15 +49,20 @@ export function lifecycleRoutes(app: FastifyInstance, surroundings: Surroundings
     app.post(`${version.prefix}/sandboxes`, async (request, reply) => {
       const idempotencyToken = idempotencyTokenOf(request);
       const body = bodyOf(request, bodies.create);
-      const { name: template } = surroundings.template(body.templateID);
-      const wanted = createRequestFrom(body, { template, defaultTimeoutSeconds });
+      const source = await surroundings.own.require(request.caller, body.templateID);
+      const wanted = createRequestFrom(body, {
+        template: surroundings.own.referenceOf(source),
+        limits: surroundings.own.limitsOf(source),
+        volumes: await resolveVolumeMounts(surroundings.parts.volumes, request.caller, body.volumeMounts ?? []),
+        defaultTimeoutSeconds,
+      });
       const row = await sandboxes.create(request.caller, wanted, { idempotencyToken });
       if (row.status === "ended") {
         throw new HoldfastError("idempotency_conflict", `the sandbox ${row.id} of this Idempotency-Key has ended`, {
           hint: `${row.ending?.message ?? ""} Use a new key for a new sandbox.`.trim(),
         });
       }
-      return reply.code(201).send(sandboxShape(row, surroundings.access));
+      return reply.code(201).send(await surroundings.shown(row));
     });
 
     app.post<SandboxRoute>(`${version.prefix}/sandboxes/:sandboxID/connect`, async (request, reply) => {
@@ -66,12 +71,12 @@ export function lifecycleRoutes(app: FastifyInstance, surroundings: Surroundings
       await surroundings.alive(request.caller, id);
       const timeoutMs = (body.timeout ?? defaultTimeoutSeconds) * 1000;
       const { row, resumed } = await sandboxes.resume(request.caller, id, { timeoutMs, memory: body.memory });
-      return reply.code(resumed ? 201 : 200).send(sandboxShape(row, surroundings.access));
+      return reply.code(resumed ? 201 : 200).send(await surroundings.shown(row));
     });
   }
 
   app.get<SandboxRoute>("/sandboxes/:sandboxID", async (request) =>
-    sandboxDetailShape(await surroundings.alive(request.caller, sandboxIdOf(request)), surroundings.access),
+    surroundings.shownInDetail(await surroundings.alive(request.caller, sandboxIdOf(request))),
   );
 
   app.delete<SandboxRoute>("/sandboxes/:sandboxID", async (request, reply) => {
@@ -120,7 +125,7 @@ export function lifecycleRoutes(app: FastifyInstance, surroundings: Surroundings
     const timeoutMs = (body.timeout ?? Math.min(V1.defaultTimeoutSeconds, maxTimeoutSeconds)) * 1000;
     const { row, resumed } = await sandboxes.resume(request.caller, id, { timeoutMs, memory: body.memory });
     if (!resumed) throw alreadyRunning(id);
-    return reply.code(201).send(sandboxShape(row, surroundings.access));
+    return reply.code(201).send(await surroundings.shown(row));
   });
 
   app.put<SandboxRoute>("/sandboxes/:sandboxID/network", async (request, reply) => {

@@ -2,14 +2,13 @@
 import { invalidArgument } from "@holdfast/protocol";
 import type { FastifyInstance } from "fastify";
 import { z } from "zod";
+import type { Caller } from "../sandboxes/types.js";
 import type { SandboxQuery, SandboxRow } from "../store/store.js";
 import { parseMetadataFilter } from "./metadata-filter.js";
-import { formatPageToken, parsePageToken } from "./page-token.js";
-import { queryInteger, queryList, queryOf } from "./request-input.js";
-import { listedSandboxShape } from "./shapes.js";
+import { pageQuery, queryList, queryOf, sendPage } from "./request-input.js";
 import type { Surroundings } from "./surroundings.js";
+import { nameWithTag } from "./template-names.js";
 
-const MAX_PAGE = 100;
 const WHOLE_LIST_PAGE = 500;
 
 const STATES = ["running", "paused"] as const;
@@ -22,8 +21,7 @@ const listV2Query = z.strictObject({
   template: z.string().optional(),
   startedAfter: z.string().optional(),
   order: z.enum(["asc", "desc"], { error: "asc or desc" }).optional(),
-  limit: queryInteger(1, MAX_PAGE).optional(),
-  nextToken: z.string().optional(),
+  ...pageQuery,
 });
 
 function statesFrom(given: readonly string[] | undefined): readonly (typeof STATES)[number][] {
@@ -51,6 +49,16 @@ function timeFrom(given: string): Date {
 export function listRoutes(app: FastifyInstance, surroundings: Surroundings): void {
   const { sandboxes } = surroundings.parts;
 
+  /** A template without a tag stands for all that it has or had. */
+  async function madeFrom(caller: Caller, given: string): Promise<Pick<SandboxQuery, "template" | "templateName">> {
+    const configured = surroundings.own.findConfigured(given);
+    if (configured !== undefined) return { template: configured.name };
+    const row = await surroundings.own.findRow(caller, given);
+    if (row === undefined) return { template: given.replace(/^(img[a-z0-9]{20}):default$/, "$1") };
+    const { name } = row.template;
+    return row.tag === undefined ? { templateName: name } : { template: nameWithTag(name, row.tag) };
+  }
+
   app.get("/sandboxes", async (request) => {
     const { metadata } = queryOf(request, listV1Query);
     const filter = metadata === undefined ? undefined : parseMetadataFilter(metadata);
@@ -67,34 +75,26 @@ export function listRoutes(app: FastifyInstance, surroundings: Surroundings): vo
       after = page.at(-1);
       if (page.length < WHOLE_LIST_PAGE) break;
     }
-    return listed.map(listedSandboxShape);
+    return surroundings.listed(listed);
   });
 
   app.get("/v2/sandboxes", async (request, reply) => {
     const query = queryOf(request, listV2Query);
-    const limit = query.limit ?? MAX_PAGE;
-    // An empty token is what a client sends that had none.
-    const token = query.nextToken === "" ? undefined : query.nextToken;
+    const { limit } = query;
     const [rows, running] = await Promise.all([
       sandboxes.list(request.caller, {
         statuses: statesFrom(query.state),
         metadata: query.metadata === undefined ? undefined : parseMetadataFilter(query.metadata),
-        template:
-          query.template === undefined
-            ? undefined
-            : (surroundings.findTemplate(query.template)?.name ?? query.template),
+        ...(query.template === undefined ? {} : await madeFrom(request.caller, query.template)),
         startedAfter: query.startedAfter === undefined ? undefined : timeFrom(query.startedAfter),
         order: query.order ?? "desc",
-        // One more than is shown tells whether there is another page.
         limit: limit + 1,
-        after: token === undefined ? undefined : parsePageToken(token),
+        after: query.nextToken,
       }),
       sandboxes.countRunning(request.caller),
     ]);
-    const page = rows.slice(0, limit);
-    const last = page.at(-1);
-    if (rows.length > limit && last !== undefined) void reply.header("x-next-token", formatPageToken(last));
+    const page = sendPage(reply, rows, limit);
     void reply.header("x-total-running", String(running));
-    return page.map(listedSandboxShape);
+    return surroundings.listed(page);
   });
 }

@@ -2,34 +2,15 @@
 import { HoldfastError } from "@holdfast/protocol";
 import type { FastifyInstance, HTTPMethods } from "fastify";
 
-const CONFIGURE_TEMPLATES = "Templates are root file systems named under `templates` in the server's configuration.";
-const COPY_FILES = "Copy files in and out of the sandbox instead.";
+const BUILD_BY_STEPS = "Templates are built of steps: POST /v3/templates, as E2B's SDKs do since version 2.";
 const USE_ENV = "Pass values as envVars when the sandbox is made.";
-const PAUSE = "Pause the sandbox to keep its state, and connect to it later.";
 
 type Missing = readonly [methods: readonly HTTPMethods[], path: string, instead: string];
 
 const MISSING: readonly Missing[] = [
-  [["POST"], "/templates", CONFIGURE_TEMPLATES],
-  [["GET", "POST", "PATCH", "DELETE"], "/templates/:templateID", CONFIGURE_TEMPLATES],
-  [["POST"], "/templates/:templateID/builds/:buildID", CONFIGURE_TEMPLATES],
-  [["GET"], "/templates/:templateID/builds/:buildID/status", CONFIGURE_TEMPLATES],
-  [["GET"], "/templates/:templateID/builds/:buildID/logs", CONFIGURE_TEMPLATES],
-  [["GET"], "/templates/:templateID/files/:hash", CONFIGURE_TEMPLATES],
-  [["GET"], "/templates/:templateID/tags", CONFIGURE_TEMPLATES],
-  [["POST", "DELETE"], "/templates/tags", CONFIGURE_TEMPLATES],
-  [["GET", "POST"], "/v2/templates", CONFIGURE_TEMPLATES],
-  [["GET", "PATCH", "DELETE"], "/v2/templates/:templateID", CONFIGURE_TEMPLATES],
-  [["POST"], "/v2/templates/:templateID/builds/:buildID", CONFIGURE_TEMPLATES],
-  [["POST"], "/v3/templates", CONFIGURE_TEMPLATES],
-  [["POST"], "/sandboxes/:sandboxID/fork", PAUSE],
-  [["POST"], "/sandboxes/:sandboxID/snapshots", PAUSE],
-  [["GET"], "/snapshots", PAUSE],
-  [["GET", "POST"], "/volumes", COPY_FILES],
-  [["GET", "DELETE"], "/volumes/:volumeID", COPY_FILES],
-  [["GET", "PATCH", "DELETE"], "/volumecontent/:volumeID/path", COPY_FILES],
-  [["GET", "POST"], "/volumecontent/:volumeID/dir", COPY_FILES],
-  [["GET", "PUT"], "/volumecontent/:volumeID/file", COPY_FILES],
+  [["POST"], "/templates", BUILD_BY_STEPS],
+  [["POST"], "/templates/:templateID", BUILD_BY_STEPS],
+  [["POST"], "/templates/:templateID/builds/:buildID", BUILD_BY_STEPS],
   [["GET", "POST"], "/secrets", USE_ENV],
   [["GET", "POST", "DELETE"], "/secrets/:secretID", USE_ENV],
   [["GET"], "/teams/:teamID/metrics", "GET /v1/host has the server's own figures."],

@@ -3,10 +3,11 @@ import { invalidArgument, parseSandboxId, type SandboxId } from "@holdfast/proto
 
 export interface PageEnd {
   readonly createdAt: Date;
+  /** All ids are of the same letters, whatever they name. */
   readonly id: SandboxId;
 }
 
-export function formatPageToken(end: PageEnd): string {
+export function formatPageToken(end: { readonly createdAt: Date; readonly id: string }): string {
   return Buffer.from(`${end.createdAt.getTime()}.${end.id}`).toString("base64url");
 }
 

@@ -1,9 +1,10 @@
 /** What a request brings, checked: its sandbox's id, its query, its body. */
 import { HoldfastError, parseSandboxId, type SandboxId } from "@holdfast/protocol";
-import type { FastifyRequest } from "fastify";
+import type { FastifyReply, FastifyRequest } from "fastify";
 import { z } from "zod";
 import { parseQuery } from "../http/query.js";
 import { validate } from "../http/validate.js";
+import { formatPageToken, parsePageToken } from "./page-token.js";
 
 export interface SandboxRoute {
   readonly Params: { readonly sandboxID: string };
@@ -37,6 +38,30 @@ export function queryInteger(min: number, max: number) {
     .regex(/^\d{1,16}$/, { error: expected })
     .transform(Number)
     .pipe(z.int({ error: expected }).min(min, { error: expected }).max(max, { error: expected }));
+}
+
+export const MAX_PAGE = 100;
+
+/** Which page of a list. */
+export const pageQuery = {
+  limit: queryInteger(1, MAX_PAGE).default(MAX_PAGE),
+  // An empty token is what a client sends that had none.
+  nextToken: z
+    .string()
+    .optional()
+    .transform((token) => (token === undefined || token === "" ? undefined : parsePageToken(token))),
+};
+
+/** One page of what is there; whoever asks gives one more than is shown, which tells whether there is another. */
+export function sendPage<Row extends { readonly createdAt: Date; readonly id: string }>(
+  reply: FastifyReply,
+  rows: readonly Row[],
+  limit: number,
+): Row[] {
+  const page = rows.slice(0, limit);
+  const last = page.at(-1);
+  if (rows.length > limit && last !== undefined) void reply.header("x-next-token", formatPageToken(last));
+  return page;
 }
 
 /** A list in a query: comma-joined, repeated, or both. */

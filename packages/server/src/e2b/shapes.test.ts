@@ -7,6 +7,9 @@ const row: SandboxRow = {
   id: parseSandboxId("iabc"),
   keyId: "k1",
   template: "base",
+  imageId: null,
+  memory: { requestedBytes: null, effectiveBytes: 2 ** 29, floorBytes: null, reason: null },
+  volumes: [],
   status: "running",
   createdAt: new Date("2026-10-01T00:00:00Z"),
   expiresAt: new Date("2026-10-01T00:05:00Z"),
@@ -25,9 +28,10 @@ const row: SandboxRow = {
 
 const access = { domain: null, envdToken: (id: string) => `envd-${id}`, trafficToken: (id: string) => `traffic-${id}` };
 
+const origin = { templateID: "tabc", alias: "app" };
+
 const identity = {
-  templateID: "base",
-  alias: "base",
+  ...origin,
   sandboxID: "iabc",
   clientID: "holdfast",
   envdVersion: "0.6.13",
@@ -35,7 +39,7 @@ const identity = {
 
 describe("a sandbox as E2B shows it", () => {
   it("answers a create with its tokens", () => {
-    expect(sandboxShape(row, access)).toEqual({
+    expect(sandboxShape(row, origin, access)).toEqual({
       ...identity,
       envdAccessToken: "envd-iabc",
       trafficAccessToken: null,
@@ -45,14 +49,14 @@ describe("a sandbox as E2B shows it", () => {
 
   it("has a traffic token if its traffic is not public", () => {
     const closed = { ...row, network: { ...row.network, allowPublicTraffic: false } };
-    expect(sandboxShape(closed, { ...access, domain: "box.test:3000" })).toMatchObject({
+    expect(sandboxShape(closed, origin, { ...access, domain: "box.test:3000" })).toMatchObject({
       trafficAccessToken: "traffic-iabc",
       domain: "box.test:3000",
     });
   });
 
   it("is listed in whole CPUs and MiB", () => {
-    expect(listedSandboxShape(row)).toEqual({
+    expect(listedSandboxShape(row, origin)).toEqual({
       ...identity,
       startedAt: "2026-10-01T00:00:00.000Z",
       endAt: "2026-10-01T00:05:00.000Z",
@@ -66,14 +70,14 @@ describe("a sandbox as E2B shows it", () => {
   });
 
   it("has a time at its end although it is paused", () => {
-    expect(listedSandboxShape({ ...row, status: "paused", expiresAt: null })).toMatchObject({
+    expect(listedSandboxShape({ ...row, status: "paused", expiresAt: null }, origin)).toMatchObject({
       state: "paused",
       endAt: "2026-10-01T00:00:00.000Z",
     });
   });
 
   it("says in full what becomes of it, and nothing of its environment", () => {
-    const detail = sandboxDetailShape(row, access);
+    const detail = sandboxDetailShape(row, origin, access);
     expect(detail).toMatchObject({
       allowInternetAccess: null,
       network: { allowPublicTraffic: true },

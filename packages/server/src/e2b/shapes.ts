@@ -18,10 +18,16 @@ export interface Access {
   trafficToken(id: SandboxId): string;
 }
 
-function identity(row: SandboxRow) {
+/** What a sandbox was made from. */
+export interface Origin {
+  readonly templateID: string;
+  readonly alias: string;
+}
+
+function identity(row: SandboxRow, { templateID, alias }: Origin) {
   return {
-    templateID: row.template,
-    alias: row.template,
+    templateID,
+    alias,
     sandboxID: row.id,
     clientID: CLIENT_ID,
     envdVersion: ENVD_VERSION,
@@ -29,31 +35,31 @@ function identity(row: SandboxRow) {
 }
 
 /** The answer to a create, a connect and a resume. */
-export function sandboxShape(row: SandboxRow, access: Access) {
+export function sandboxShape(row: SandboxRow, origin: Origin, access: Access) {
   return {
-    ...identity(row),
+    ...identity(row, origin),
     envdAccessToken: access.envdToken(row.id),
     trafficAccessToken: row.network.allowPublicTraffic ? null : access.trafficToken(row.id),
     domain: access.domain,
   };
 }
 
-export function listedSandboxShape(row: SandboxRow) {
+export function listedSandboxShape(row: SandboxRow, origin: Origin) {
   return {
-    ...identity(row),
+    ...identity(row, origin),
     startedAt: row.createdAt.toISOString(),
     // Clients need a time; a paused sandbox has no end.
     endAt: (row.expiresAt ?? row.createdAt).toISOString(),
     state: row.status === "paused" ? ("paused" as const) : ("running" as const),
     ...sizeShape(row.limits),
     metadata: row.metadata,
-    volumeMounts: [],
+    volumeMounts: row.volumes.map(({ name, path }) => ({ name, path })),
   };
 }
 
-export function sandboxDetailShape(row: SandboxRow, access: Access) {
+export function sandboxDetailShape(row: SandboxRow, origin: Origin, access: Access) {
   return {
-    ...listedSandboxShape(row),
+    ...listedSandboxShape(row, origin),
     domain: access.domain,
     envdAccessToken: access.envdToken(row.id),
     allowInternetAccess: row.network.allowInternetAccess,

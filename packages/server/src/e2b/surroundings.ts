@@ -1,10 +1,13 @@
 /** What the groups of E2B's routes share. */
 import { HoldfastError } from "@holdfast/protocol";
 import type { ServerParts } from "../parts.js";
-import { type Template, Templates } from "../sandboxes/templates.js";
+import { Templates } from "../sandboxes/templates.js";
 import type { Caller } from "../sandboxes/types.js";
 import type { SandboxRow } from "../store/store.js";
-import type { Access } from "./shapes.js";
+import { OwnTemplates } from "./own-templates.js";
+import { type Access, listedSandboxShape, type Origin, sandboxDetailShape, sandboxShape } from "./shapes.js";
+import { TemplateBuilds } from "./template-builds.js";
+import { DEFAULT_TAG } from "./template-names.js";
 
 export interface E2bOptions {
   /** The domain that clients reach sandboxes below, with a port if it needs one; null if there is none. */
@@ -14,16 +17,19 @@ export interface E2bOptions {
 /** Ports that a client does not have to name. */
 const UNNAMED_PORTS: ReadonlySet<number> = new Set([0, 80, 443]);
 
-const MAX_NAMES_SHOWN = 20;
-
 export class Surroundings {
   readonly parts: ServerParts;
+  /** Of the configuration. */
   readonly templates: Templates;
+  readonly own: OwnTemplates;
+  readonly builds: TemplateBuilds;
   readonly #publicDomain: () => string | null;
 
   constructor(parts: ServerParts, options: E2bOptions) {
     this.parts = parts;
     this.templates = new Templates(parts.config);
+    this.own = new OwnTemplates(parts, this.templates);
+    this.builds = new TemplateBuilds(parts, this.own);
     this.#publicDomain = options.publicDomain ?? (() => this.#configuredDomain());
   }
 
@@ -36,20 +42,25 @@ export class Surroundings {
     };
   }
 
-  /** By its name, or by its name with the tag that everything has. */
-  findTemplate(given: string): Template | undefined {
-    return this.templates.find(given) ?? this.templates.find(given.replace(/:default$/, ""));
+  /** The answer to a create, a connect and a resume. */
+  async shown(row: SandboxRow): Promise<ReturnType<typeof sandboxShape>> {
+    return sandboxShape(row, await this.#originOf(row), this.access);
   }
 
-  template(given: string): Template {
-    const template = this.findTemplate(given);
-    if (template !== undefined) return template;
-    const names = this.templates.names();
-    const more = names.length > MAX_NAMES_SHOWN ? `, and ${names.length - MAX_NAMES_SHOWN} more` : "";
-    throw new HoldfastError("image_not_found", `template '${given.slice(0, 100)}' not found`, {
-      hint: `This server has: ${names.slice(0, MAX_NAMES_SHOWN).join(", ")}${more}.`,
-      details: { template: given },
-    });
+  async shownInDetail(row: SandboxRow): Promise<ReturnType<typeof sandboxDetailShape>> {
+    return sandboxDetailShape(row, await this.#originOf(row), this.access);
+  }
+
+  async listed(rows: readonly SandboxRow[]): Promise<ReturnType<typeof listedSandboxShape>[]> {
+    const origins = new Map<string, Origin>();
+    const listed: ReturnType<typeof listedSandboxShape>[] = [];
+    for (const row of rows) {
+      const key = `${row.keyId} ${row.template}`;
+      const origin = origins.get(key) ?? (await this.#originOf(row));
+      origins.set(key, origin);
+      listed.push(listedSandboxShape(row, origin));
+    }
+    return listed;
   }
 
   /** The caller's sandbox, unless it has ended: then how it did. */
@@ -57,6 +68,17 @@ export class Surroundings {
     const row = await this.parts.sandboxes.find(caller, id);
     if (row.status === "ended") throw endedError(row);
     return row;
+  }
+
+  /** What it was made from, as clients of E2B call it. */
+  async #originOf({ keyId, template }: SandboxRow): Promise<Origin> {
+    const colon = template.indexOf(":");
+    // No template of the configuration has one in its name.
+    if (colon === -1) return { templateID: template, alias: template };
+    const name = template.slice(0, colon);
+    const row = await this.parts.store.templates.findByName(keyId, name);
+    const alias = template.slice(colon + 1) === DEFAULT_TAG ? name : template;
+    return { templateID: row?.id ?? template, alias };
   }
 
   #configuredDomain(): string | null {

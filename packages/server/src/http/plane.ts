@@ -1,5 +1,6 @@
 /** What every request has in common, whoever it is for: origins, expectations, and bodies that nobody reads. */
 import type { IncomingMessage, ServerResponse } from "node:http";
+import type { Socket } from "node:net";
 
 const EXPOSED_HEADERS = [
   "X-Next-Token",
@@ -68,6 +69,17 @@ const UNREAD_MAX_MS = 5000;
 const UNREAD_LOOK_MS = 100;
 
 /**
+ * Node throws a body away by itself that nobody began to read. One that was read in part it takes for done with when the
+ * answer is out: it stays on the connection, in the way of the next request, unless this method of Node's own is called.
+ */
+function throwAwayRest(request: IncomingMessage & { _dump?: () => void }, socket: Socket): void {
+  request.removeAllListeners("readable");
+  if (request._dump === undefined) request.resume();
+  else request._dump();
+  socket.resume();
+}
+
+/**
  * When a request is answered before its body was read (a refusal), the rest is taken in and thrown away: closing at once
  * would reset the connection, and the client might never see why. But not for ever and not without end.
  */
@@ -85,6 +97,6 @@ export function boundUnreadBody(request: IncomingMessage, response: ServerRespon
       if (request.complete || socket.destroyed) clearInterval(timer);
     }, UNREAD_LOOK_MS);
     timer.unref();
-    request.resume();
+    throwAwayRest(request, socket);
   });
 }

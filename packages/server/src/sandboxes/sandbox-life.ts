@@ -10,17 +10,18 @@
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import type { Engine, Sandbox } from "@holdfast/engine";
-import { formatDuration, HoldfastError, type SandboxCause, type SandboxEnding } from "@holdfast/protocol";
+import { HoldfastError, type SandboxCause, type SandboxEnding } from "@holdfast/protocol";
 import type { Logger } from "pino";
-import type { NetworkSettings, SandboxRow, Store } from "../store/store.js";
+import type { NetworkSettings, NewEvent, SandboxRow, Store } from "../store/store.js";
 import { DeliveredOffsets } from "./delivered-offsets.js";
 import type { EventLog } from "./event-log.js";
 import { ExpiryTimer } from "./expiry-timer.js";
+import { lifeEvents } from "./life-events.js";
 import { LifeRecord } from "./life-record.js";
 import { type LastWords, SandboxCommands } from "./live-commands.js";
 import { createLive, type Live } from "./live-sandbox.js";
 import { endedError, endingWithoutSandbox, postmortemOf } from "./postmortem.js";
-import type { Opened } from "./types.js";
+import type { LiveSandbox, Opened } from "./types.js";
 
 /** How long a request waits for a sandbox that is being resumed. */
 const PATIENCE_MS = 10_000;
@@ -28,6 +29,8 @@ const PATIENCE_MS = 10_000;
 const RETRY_MS = 5000;
 
 export interface LifeParts {
+  /** Starts what the sandbox's image is there to run, if anything, and waits until it is ready. */
+  readonly startImage: (live: LiveSandbox) => Promise<void>;
   readonly engine: Engine;
   readonly store: Store;
   readonly events: EventLog;
@@ -77,15 +80,13 @@ export class SandboxLife {
   /** It runs from now on, for the first time. */
   async begin(sandbox: Sandbox): Promise<void> {
     this.#setSandbox(sandbox);
-    await this.#record.wish(
-      { status: "running" },
-      {
-        kind: "created",
-        message: `Created from ${this.#row.template}, to live for ${formatDuration(this.#row.timeoutMs)}.`,
-        data: { template: this.#row.template, limits: this.#row.limits, timeoutMs: this.#row.timeoutMs },
-      },
-    );
+    await this.#record.wish({ status: "running" }, lifeEvents.created(this.#row));
     this.#goLive();
+  }
+
+  /** For a sandbox that has just begun: resolves when what its image is there to run is ready. */
+  async startImage(): Promise<void> {
+    if (this.#live !== undefined) await this.#parts.startImage(this.#live.sandbox);
   }
 
   /** Found running or frozen after a restart of the server. */
@@ -103,20 +104,14 @@ export class SandboxLife {
     }
     if (sandbox.state === "frozen") await sandbox.thaw();
     await this.#adoptCommands();
-    await this.#record.fact(
-      { status: "running" },
-      { kind: "adopted", message: "Taken over by a restarted server; nothing in it was interrupted.", data: {} },
-    );
+    await this.#record.fact({ status: "running" }, lifeEvents.adopted());
     this.#goLive();
   }
 
   /** Only its files were found after a restart of the server. */
   async adoptFiles(why: string): Promise<void> {
     if (this.#row.status === "paused" && this.#row.memoryKept === false) return;
-    await this.#record.fact(
-      { status: "paused", memoryKept: false, expiresAt: null },
-      { kind: "paused", message: `Paused with its files only: ${why}.`, data: { memoryKept: false, why } },
-    );
+    await this.#record.fact({ status: "paused", memoryKept: false, expiresAt: null }, lifeEvents.foundAsFiles(why));
   }
 
   /** The server was killed while it was ending it: the end is what it was to be. */
@@ -202,13 +197,20 @@ export class SandboxLife {
         if (options.timeoutMs !== undefined) await this.#setExpiry(timeoutMs, true);
         return { row: this.#row, resumed: false };
       }
+      const before = this.#row.boots;
       const boots = await this.#wake(options.memory ?? true);
-      const how = boots === this.#row.boots ? "with its processes" : "from its files";
+      const how = boots === before ? "with its processes" : "from its files";
       await this.#record.fact(
         { status: "running", memoryKept: null, boots, timeoutMs, expiresAt: new Date(Date.now() + timeoutMs) },
-        { kind: "resumed", message: `Resumed ${how}.`, data: { boots, timeoutMs } },
+        lifeEvents.resumed(how, { boots, timeoutMs }),
       );
+      const hasBooted = boots > before;
       this.#goLive();
+      // Its processes are gone, the one that it is there for among them. It runs in any case.
+      if (hasBooted) {
+        const failed = "what a sandbox is there to run did not come up after its boot";
+        await this.startImage().catch((error: unknown) => this.#complain(error, failed));
+      }
       return { row: this.#row, resumed: true };
     });
   }
@@ -231,30 +233,33 @@ export class SandboxLife {
         reserve(-grownBytes);
         throw error;
       }
-      await this.#record.fact(
-        { limits: { ...before, ...limits } },
-        { kind: "resized", message: "Its limits were changed.", data: { before, after: { ...before, ...limits } } },
-      );
+      const after = { ...before, ...limits };
+      await this.#record.fact({ limits: after }, lifeEvents.resized(before, after));
       return this.#row;
     });
   }
 
   setNetwork(network: NetworkSettings): Promise<SandboxRow> {
     return this.#exclusive(undefined, async () => {
-      await this.#record.wish(
-        { network },
-        // Not the settings: they may hold a proxy's password and headers that are secrets.
-        {
-          kind: "network_changed",
-          message: "Its network settings were changed.",
-          data: {
-            allowInternetAccess: network.allowInternetAccess,
-            allowPublicTraffic: network.allowPublicTraffic,
-            settings: Object.keys(network.settings ?? {}),
-          },
-        },
-      );
+      await this.#record.wish({ network }, lifeEvents.networkChanged(network));
       return this.#row;
+    });
+  }
+
+  /**
+   * Does something with the sandbox as it stands, running or frozen; nobody pauses, resumes or ends it meanwhile. What is to
+   * be told of it comes back with the result.
+   */
+  withSandbox<T>(work: (sandbox: Sandbox) => Promise<{ result: T; event: NewEvent }>): Promise<T> {
+    return this.#exclusive(undefined, async () => {
+      if (this.#sandbox === undefined) {
+        throw new HoldfastError("sandbox_paused", `sandbox ${this.#row.id} is paused, and only its files are kept`, {
+          hint: "Resume it first.",
+        });
+      }
+      const { result, event } = await work(this.#sandbox);
+      await this.#record.fact({}, event);
+      return result;
     });
   }
 
@@ -316,11 +321,7 @@ export class SandboxLife {
     const heldBytes = (await sandbox.stats()).memoryBytes;
     await this.#record.fact(
       { status: "paused", memoryKept: true, expiresAt: null },
-      {
-        kind: "paused",
-        message: `Paused with its processes (${why}).`,
-        data: { memoryKept: true, why, releasedBytes, heldBytes },
-      },
+      lifeEvents.frozen(why, { releasedBytes, heldBytes }),
     );
   }
 
@@ -335,10 +336,7 @@ export class SandboxLife {
       throw error;
     }
     await this.#settleCommands(commands);
-    await this.#record.fact(
-      { status: "paused", memoryKept: false, expiresAt: null },
-      { kind: "paused", message: `Paused with its files only (${why}).`, data: { memoryKept: false, why } },
-    );
+    await this.#record.fact({ status: "paused", memoryKept: false, expiresAt: null }, lifeEvents.stopped(why));
   }
 
   /** A pause that failed leaves it running, if it does. */
@@ -377,14 +375,7 @@ export class SandboxLife {
   async #setExpiry(timeoutMs: number, extendOnly: boolean): Promise<void> {
     const expiresAt = new Date(Date.now() + timeoutMs);
     if (extendOnly && this.#row.expiresAt !== null && expiresAt <= this.#row.expiresAt) return;
-    await this.#record.wish(
-      { expiresAt, timeoutMs },
-      {
-        kind: "timeout_changed",
-        message: `Its time is up ${formatDuration(timeoutMs)} from now.`,
-        data: { timeoutMs, expiresAt: expiresAt.toISOString() },
-      },
-    );
+    await this.#record.wish({ expiresAt, timeoutMs }, lifeEvents.timeoutChanged(timeoutMs, expiresAt));
     this.#armTimer();
   }
 
@@ -420,7 +411,7 @@ export class SandboxLife {
       this.#sandbox = undefined;
       const intended = endingWithoutSandbox(this.#row, cause);
       // Before anything of it is taken apart: should we be killed on the way, the next server knows why it ended.
-      await this.#record.fact({ ending: intended }, { kind: "ending", message: intended.message, data: { cause } });
+      await this.#record.fact({ ending: intended }, lifeEvents.ending(intended.message, cause));
       if (sandbox === undefined) {
         this.#leaveLive();
         await this.#discard();
@@ -464,7 +455,7 @@ export class SandboxLife {
     await this.#record.write(() => this.#parts.store.postmortems.put(id, postmortemOf(ending, words, sandbox)));
     await this.#record.fact(
       { status: "ended", endedAt: new Date(), ending, expiresAt: null, memoryKept: null },
-      { kind: "ended", message: ending.message, data: { cause: ending.cause, usage: ending.usage } },
+      lifeEvents.ended(ending),
     );
     this.#delivered.remove();
     // Not before the store knows it: until then whoever asks is told by us.

@@ -1,15 +1,21 @@
 /** All sandboxes of this server. What one of them goes through is in sandbox-life.ts; here they are found and counted. */
-import { createHash } from "node:crypto";
 import { mkdirSync, readdirSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import type { Engine, Sandbox } from "@holdfast/engine";
+import {
+  type ImageId,
+  type ImageName,
+  type Images,
+  prepareFork,
+  type TakenSnapshot,
+  takeSnapshot,
+} from "@holdfast/images";
 import {
   createSandboxId,
   HoldfastError,
   type HostInfo,
   type Postmortem,
   parseSandboxId,
-  resolveSandboxLimits,
   type SandboxEnding,
   type SandboxId,
 } from "@holdfast/protocol";
@@ -24,17 +30,21 @@ import type {
   SandboxRow,
   Store,
 } from "../store/store.js";
+import type { Volumes } from "../volumes/volumes.js";
 import { checkAgainstHost, checkTimeout } from "./check-request.js";
+import { Creations } from "./creations.js";
 import { EventLog } from "./event-log.js";
 import { hostInfo } from "./host-info.js";
 import { KeyBudget } from "./key-budget.js";
+import { lifeEvents } from "./life-events.js";
 import { endedError } from "./postmortem.js";
 import { type Recovery, recover } from "./recovery.js";
 import { type Look, Sampler } from "./sampler.js";
 import { type LifeParts, SandboxLife } from "./sandbox-life.js";
-import { Templates } from "./templates.js";
+import { ownerOf, Sources } from "./sources.js";
+import { startCommandIn } from "./start-command.js";
 import { SandboxTokens } from "./tokens.js";
-import type { Caller, CreateRequest, LiveSandbox, Opened, Sandboxes } from "./types.js";
+import type { Caller, CreateRequest, Forked, LiveSandbox, Opened, Sandboxes } from "./types.js";
 
 /** Whose sandboxes those are that the operator makes without a key. */
 const OPERATOR_KEY_ID = "operator";
@@ -47,9 +57,31 @@ const MAX_COMMANDS = 1000;
 export interface ServiceParts {
   readonly config: ServerConfig;
   readonly engine: Engine;
+  readonly images: Images;
+  readonly volumes: Volumes;
   readonly store: Store;
   readonly log: Logger;
   readonly version: string;
+}
+
+function lifeFor(timeoutMs: number): Pick<SandboxRow, "createdAt" | "expiresAt"> {
+  const createdAt = new Date();
+  return { createdAt, expiresAt: new Date(createdAt.getTime() + timeoutMs) };
+}
+
+/** A new sandbox like this one, with a life of its own. */
+function forkedRow(source: SandboxRow, timeoutMs: number): SandboxRow {
+  return {
+    ...source,
+    id: createSandboxId(),
+    status: "creating",
+    ...lifeFor(timeoutMs),
+    timeoutMs,
+    memoryKept: null,
+    boots: 1,
+    endedAt: null,
+    ending: null,
+  };
 }
 
 const keyIdOf = (caller: Caller): string => (caller.kind === "operator" ? OPERATOR_KEY_ID : caller.keyId);
@@ -61,7 +93,7 @@ function notFound(id: string): HoldfastError {
 }
 
 export class SandboxService implements Sandboxes {
-  readonly templates: Templates;
+  readonly sources: Sources;
   readonly #parts: ServiceParts;
   readonly #events: EventLog;
   readonly #tokens: SandboxTokens;
@@ -70,15 +102,33 @@ export class SandboxService implements Sandboxes {
   readonly #lifeParts: LifeParts;
   /** Running and paused ones. The ended are in the store only. */
   readonly #lives = new Map<SandboxId, SandboxLife>();
-  readonly #creating = new Map<SandboxId, Promise<SandboxRow>>();
+  readonly #creations: Creations;
   #cleaner: NodeJS.Timeout | undefined;
 
   private constructor(parts: ServiceParts, tokens: SandboxTokens, directory: string) {
     this.#parts = parts;
     this.#tokens = tokens;
-    this.templates = new Templates(parts.config);
+    this.sources = new Sources(parts.config, parts.images);
     this.#events = new EventLog(parts.store);
-    this.#lifeParts = { engine: parts.engine, store: parts.store, events: this.#events, log: parts.log, directory };
+    this.#lifeParts = {
+      engine: parts.engine,
+      store: parts.store,
+      events: this.#events,
+      log: parts.log,
+      directory,
+      startImage: async (live) => {
+        const start = this.sources.startOf(live.row.imageId);
+        if (start !== null) await startCommandIn(live, start);
+      },
+    };
+    this.#creations = new Creations({
+      engine: parts.engine,
+      store: parts.store,
+      budget: this.#budget,
+      keep: (row) => this.#keep(row, { counted: true }),
+      letGo: (id) => this.#lives.delete(id),
+      find: (id) => this.#find(id),
+    });
     this.#sampler = new Sampler({
       store: parts.store,
       log: parts.log,
@@ -108,7 +158,7 @@ export class SandboxService implements Sandboxes {
   async close(): Promise<void> {
     clearInterval(this.#cleaner);
     await this.#sampler.stop();
-    await Promise.allSettled(this.#creating.values());
+    await this.#creations.settled();
     await Promise.all([...this.#lives.values()].map((life) => life.release()));
   }
 
@@ -118,26 +168,27 @@ export class SandboxService implements Sandboxes {
     options: { idempotencyToken?: string | undefined } = {},
   ): Promise<SandboxRow> {
     checkTimeout(request.timeoutMs, this.#parts.config);
-    const template = this.templates.get(request.template);
+    const source = this.sources.resolve(caller, request);
     if (Object.keys(request.limits).length > 0) await checkAgainstHost(request.limits, this.#parts.engine);
-    const limits = resolveSandboxLimits({ ...template.limits, ...request.limits });
     const keyId = keyIdOf(caller);
     const id = createSandboxId();
     if (options.idempotencyToken !== undefined) {
-      const earlier = await this.#earlierCreate(keyId, options.idempotencyToken, request, id);
+      const earlier = await this.#creations.earlier(keyId, options.idempotencyToken, request, id);
       if (earlier !== undefined) return earlier;
     }
     const row: SandboxRow = {
       id,
       keyId,
-      template: template.name,
+      template: source.name,
+      imageId: source.imageId,
+      memory: source.memory,
+      volumes: request.volumes ?? [],
       status: "creating",
-      createdAt: new Date(),
-      expiresAt: new Date(Date.now() + request.timeoutMs),
+      ...lifeFor(request.timeoutMs),
       timeoutMs: request.timeoutMs,
       onTimeout: request.onTimeout,
       autoResume: request.autoResume,
-      limits,
+      limits: source.limits,
       env: request.env,
       metadata: request.metadata,
       network: request.network,
@@ -146,9 +197,47 @@ export class SandboxService implements Sandboxes {
       endedAt: null,
       ending: null,
     };
-    const creation = this.#make(caller, row, template.image).finally(() => this.#creating.delete(id));
-    this.#creating.set(id, creation);
-    return creation;
+    return this.#creations.make(caller, row, { ...source.spec, mounts: this.#parts.volumes.mountsOf(row.volumes) });
+  }
+
+  async snapshot(caller: Caller, id: string, options: { names?: readonly ImageName[] }): Promise<TakenSnapshot> {
+    const life = await this.#life(caller, id);
+    const { context, store } = this.#parts.images;
+    const { imageId } = life.row;
+    const parent = imageId === null ? undefined : store.get(imageId as ImageId);
+    return life.withSandbox(async (sandbox) => {
+      const taken = await takeSnapshot(context, sandbox, { owner: ownerOf(caller), names: options.names, parent });
+      const { method, sizeBytes, frozenMs } = taken.report;
+      const data = { imageId: taken.image.id, holds: taken.holds, method, sizeBytes, frozenMs };
+      return { result: taken, event: lifeEvents.snapshotted(`Its files were kept as image ${taken.image.id}.`, data) };
+    });
+  }
+
+  async fork(caller: Caller, id: string, options: { count: number; timeoutMs?: number | undefined }): Promise<Forked> {
+    const timeoutMs = options.timeoutMs ?? (await this.findAlive(caller, id)).timeoutMs;
+    checkTimeout(timeoutMs, this.#parts.config);
+    const life = await this.#life(caller, id);
+    const point = await life.withSandbox(async (sandbox) => {
+      const result = await prepareFork(this.#parts.images.context, sandbox);
+      const { method, sizeBytes, frozenMs } = result.report;
+      const data = { count: options.count, holds: result.restores, method, sizeBytes, frozenMs };
+      return { result, event: lifeEvents.snapshotted("Its files were copied for new sandboxes.", data) };
+    });
+    try {
+      const forks: Forked["forks"][number][] = [];
+      for (let index = 0; index < options.count; index++) {
+        const made = this.#creations.make(caller, forkedRow(life.row, timeoutMs), point.spec);
+        forks.push(
+          await made.then(
+            (row) => ({ row }),
+            (reason) => ({ error: HoldfastError.from(reason) }),
+          ),
+        );
+      }
+      return { forks, report: point.report };
+    } finally {
+      await point.release();
+    }
   }
 
   async find(caller: Caller, id: string): Promise<SandboxRow> {
@@ -330,80 +419,6 @@ export class SandboxService implements Sandboxes {
 
   trafficToken(id: SandboxId): string {
     return this.#tokens.traffic(id);
-  }
-
-  /** The sandbox that the token gave before; undefined if this is the first time. */
-  async #earlierCreate(
-    keyId: string,
-    token: string,
-    request: CreateRequest,
-    id: SandboxId,
-  ): Promise<SandboxRow | undefined> {
-    const { idempotency, sandboxes } = this.#parts.store;
-    const requestHash = createHash("sha256").update(JSON.stringify(request)).digest("hex");
-    for (;;) {
-      const claim = await idempotency.claim({ keyId, token, requestHash, sandboxId: id, createdAt: new Date() });
-      if (claim.sandboxId === id) return undefined;
-      if (claim.requestHash !== requestHash) {
-        throw new HoldfastError(
-          "idempotency_conflict",
-          "the Idempotency-Key was used before, for a different request",
-          {
-            hint: "Use a new key for a new request.",
-            details: { field: "Idempotency-Key" },
-          },
-        );
-      }
-      const pending = this.#creating.get(claim.sandboxId);
-      if (pending !== undefined) return pending;
-      const row = await this.#find(claim.sandboxId);
-      if (row !== undefined && row.status !== "creating") return row;
-      // It came to nothing: the process was killed in the middle. Another may be making it right now.
-      if (!this.#creating.has(claim.sandboxId)) {
-        await idempotency.releaseFor(claim.sandboxId);
-        await sandboxes.remove(claim.sandboxId);
-      }
-    }
-  }
-
-  async #make(caller: Caller, row: SandboxRow, image: Parameters<Engine["create"]>[0]["image"]): Promise<SandboxRow> {
-    const { engine, store } = this.#parts;
-    let sandbox: Sandbox | undefined;
-    let kept = false;
-    try {
-      this.#budget.take(caller, row.keyId, row.limits.memoryBytes);
-    } catch (error) {
-      await store.idempotency.releaseFor(row.id);
-      throw error;
-    }
-    try {
-      const inserted = store.sandboxes.insert(row);
-      const created = engine.create({
-        id: row.id,
-        image: image ?? { kind: "host" },
-        limits: row.limits,
-        env: row.env,
-        hostname: "sandbox",
-        defaultUser: "user",
-        whenOwnerDies: "keep",
-        labels: { key: row.keyId },
-      });
-      // Both are waited for, whichever fails: nothing may go on behind our back.
-      await Promise.allSettled([inserted, created]);
-      sandbox = await created;
-      await inserted;
-      const life = this.#keep(row, { counted: true });
-      kept = true;
-      await life.begin(sandbox);
-      return life.row;
-    } catch (error) {
-      // One that died in this very moment has been let go of already.
-      if (this.#lives.delete(row.id) || !kept) this.#budget.free(row.keyId, row.limits.memoryBytes);
-      await sandbox?.kill("its creation, which failed");
-      await store.idempotency.releaseFor(row.id);
-      await store.sandboxes.remove(row.id);
-      throw error;
-    }
   }
 
   #keep(row: SandboxRow, options: { readonly counted: boolean }): SandboxLife {

@@ -1,13 +1,15 @@
 /** What a template's name stands for on this server. */
 import type { ImageSource } from "@holdfast/engine";
-import { HoldfastError, resolveSandboxLimits, type SandboxLimits } from "@holdfast/protocol";
-import type { ServerConfig } from "../config/schema.js";
+import { resolveSandboxLimits, type SandboxLimits } from "@holdfast/protocol";
+import type { ServerConfig, TemplateLimits } from "../config/schema.js";
 
 const MIB = 1024 * 1024;
 
 export interface Template {
   readonly name: string;
   readonly image: ImageSource;
+  /** The image of this host that it stands for, instead of `image`. */
+  readonly imageName: string | undefined;
   readonly limits: SandboxLimits;
 }
 
@@ -25,29 +27,23 @@ export class Templates {
   find(name: string): Template | undefined {
     const configured = Object.hasOwn(this.#config.templates, name) ? this.#config.templates[name] : undefined;
     if (configured === undefined && name !== "base") return undefined;
-    const config = this.#config;
-    const limits = resolveSandboxLimits({
-      memoryBytes: (configured?.memoryMb ?? config.sandboxMemoryMb) * MIB,
-      cpuMillis: Math.round((configured?.cpus ?? config.sandboxCpus) * 1000),
-      pids: configured?.pids ?? config.sandboxPids,
-      diskBytes: (configured?.diskMb ?? config.sandboxDiskMb) * MIB,
-      outputBytes: config.sandboxOutputKb * 1024,
-    });
     const image: ImageSource =
       configured !== undefined && "rootfs" in configured && configured.rootfs !== undefined
         ? { kind: "rootfs", path: configured.rootfs }
         : { kind: "host" };
-    return { name, image, limits };
+    const imageName = configured !== undefined && "image" in configured ? configured.image : undefined;
+    return { name, image, imageName, limits: this.defaults(configured) };
   }
 
-  get(name: string): Template {
-    const template = this.find(name);
-    if (template === undefined) {
-      throw new HoldfastError("image_not_found", `template '${name}' not found`, {
-        hint: `This server has: ${this.names().join(", ")}. Others are added under \`templates\` in its configuration.`,
-        details: { field: "template" },
-      });
-    }
-    return template;
+  /** What a sandbox gets that does not ask for anything else. */
+  defaults(instead: TemplateLimits = {}): SandboxLimits {
+    const config = this.#config;
+    return resolveSandboxLimits({
+      memoryBytes: (instead.memoryMb ?? config.sandboxMemoryMb) * MIB,
+      cpuMillis: Math.round((instead.cpus ?? config.sandboxCpus) * 1000),
+      pids: instead.pids ?? config.sandboxPids,
+      diskBytes: (instead.diskMb ?? config.sandboxDiskMb) * MIB,
+      outputBytes: config.sandboxOutputKb * 1024,
+    });
   }
 }

@@ -24,7 +24,11 @@ export class SandboxTokens {
     return this.#derive("traffic", id);
   }
 
-  #derive(purpose: string, id: SandboxId): string {
+  volume(id: string): string {
+    return this.#derive("volume", id);
+  }
+
+  #derive(purpose: string, id: string): string {
     return createHmac("sha256", this.#secret).update(`${purpose}:${id}`).digest("hex");
   }
 }

@@ -2,8 +2,17 @@
  * The middle of the server: what the E2B routes, our own routes, envd and the proxy all call. They translate; what a
  * sandbox's life means is decided here, once.
  */
-import type { CommandSpec, OutputEvent, OutputOffsets, Sandbox } from "@holdfast/engine";
-import type { CommandEnding, HostInfo, Postmortem, SandboxEnding, SandboxId, SandboxLimits } from "@holdfast/protocol";
+import type { CommandSpec, OutputEvent, OutputOffsets, Sandbox, SnapshotReport } from "@holdfast/engine";
+import type { ImageName, TakenSnapshot } from "@holdfast/images";
+import type {
+  CommandEnding,
+  HoldfastError,
+  HostInfo,
+  Postmortem,
+  SandboxEnding,
+  SandboxId,
+  SandboxLimits,
+} from "@holdfast/protocol";
 import type {
   CommandRow,
   EventRow,
@@ -12,6 +21,7 @@ import type {
   SampleRow,
   SandboxQuery,
   SandboxRow,
+  VolumeMount,
 } from "../store/store.js";
 
 /** Who asks. The operator comes over the unix socket in the state directory and sees everything. */
@@ -21,6 +31,11 @@ export type Caller =
 
 export interface CreateRequest {
   readonly template: string;
+  /** An image by name, digest or id, instead of the template. */
+  readonly image?: string | undefined;
+  /** Whatever would differ from what is asked for is an error. */
+  readonly strict?: boolean | undefined;
+  readonly volumes?: readonly VolumeMount[] | undefined;
   readonly timeoutMs: number;
   readonly onTimeout: "kill" | "pause" | "stop";
   readonly autoResume: boolean;
@@ -38,6 +53,11 @@ export type Opened =
   /** Being paused, resumed or ended right now. */
   | { readonly kind: "busy" }
   | { readonly kind: "missing"; readonly ending: SandboxEnding | undefined; readonly endedAt: Date | undefined };
+
+export interface Forked {
+  readonly forks: readonly ({ readonly row: SandboxRow } | { readonly error: HoldfastError })[];
+  readonly report: SnapshotReport;
+}
 
 /** Every method that takes a caller answers `sandbox_not_found` for what is not the caller's. */
 export interface Sandboxes {
@@ -101,6 +121,14 @@ export interface Sandboxes {
   postmortem(caller: Caller, id: string): Promise<Omit<Postmortem, "sandbox" | "events">>;
   commands(caller: Caller, id: string): Promise<CommandRow[]>;
   command(caller: Caller, id: string, commandId: number): Promise<CommandRow>;
+  /** Its files as an image, as of now. Works on one that is paused with its memory, too. */
+  snapshot(caller: Caller, id: string, options: { readonly names?: readonly ImageName[] }): Promise<TakenSnapshot>;
+  /** New sandboxes with its files. Each succeeds or fails by itself. */
+  fork(
+    caller: Caller,
+    id: string,
+    options: { readonly count: number; readonly timeoutMs?: number | undefined },
+  ): Promise<Forked>;
   /** A running sandbox of the caller's, to work in; resumed first if it is paused and may be. */
   openFor(caller: Caller, id: string): Promise<LiveSandbox>;
   /** By id alone: for requests that prove themselves by the sandbox's own tokens. */

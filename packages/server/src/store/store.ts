@@ -6,7 +6,15 @@
  * row is what the events so far amount to: `sandboxes.apply` writes both in one transaction, so that neither is ever seen
  * without the other, whenever the process dies.
  */
-import type { CommandEnding, EventKind, Postmortem, SandboxEnding, SandboxId, SandboxLimits } from "@holdfast/protocol";
+import type {
+  CommandEnding,
+  EventKind,
+  MemoryReport,
+  Postmortem,
+  SandboxEnding,
+  SandboxId,
+  SandboxLimits,
+} from "@holdfast/protocol";
 
 export interface ApiKey {
   /** `k` and 12 hex digits: names the key, opens nothing. */
@@ -38,12 +46,24 @@ export interface NetworkSettings {
   readonly settings: Readonly<Record<string, unknown>> | null;
 }
 
+/** A volume that a sandbox sees at this path. */
+export interface VolumeMount {
+  readonly volumeId: string;
+  readonly name: string;
+  readonly path: string;
+}
+
 export type StoredStatus = "creating" | "running" | "paused" | "ended";
 
 export interface SandboxRow {
   readonly id: SandboxId;
   readonly keyId: string;
+  /** What it was made from, as it was called. */
   readonly template: string;
+  /** The image it was made from; null for the host's own programs and root file systems. */
+  readonly imageId: string | null;
+  readonly memory: MemoryReport;
+  readonly volumes: readonly VolumeMount[];
   readonly status: StoredStatus;
   readonly createdAt: Date;
   /** When its time is up; a paused one has no end. */
@@ -111,6 +131,8 @@ export interface SandboxQuery {
   /** All of these pairs. */
   readonly metadata?: Readonly<Record<string, string>> | undefined;
   readonly template?: string | undefined;
+  /** The same, with whatever tag. */
+  readonly templateName?: string | undefined;
   /** Inclusive. */
   readonly startedAfter?: Date | undefined;
   /** By creation, then id; newest first unless `asc`. */
@@ -127,6 +149,58 @@ export interface IdempotencyRow {
   readonly requestHash: string;
   readonly sandboxId: SandboxId;
   readonly createdAt: Date;
+}
+
+export interface TemplateRow {
+  /** `t` and 20 letters and digits. */
+  readonly id: string;
+  readonly keyId: string;
+  /** One of a key's templates has it. Its tags are names of images. */
+  readonly name: string;
+  readonly createdAt: Date;
+  /** When a build of it was last asked for. */
+  readonly updatedAt: Date;
+}
+
+export interface TemplateFailure {
+  readonly step: string;
+  readonly message: string;
+}
+
+/** One build of a template: promised first, started later, and remembered longer than its log. */
+export interface TemplateBuildRow {
+  /** The id that the image builder knows it by, too. */
+  readonly id: string;
+  readonly templateId: string;
+  readonly state: "waiting" | "building" | "ready" | "error";
+  /** What its image is to be called. */
+  readonly tags: readonly string[];
+  /** What sandboxes get; null where the server's settings say. */
+  readonly cpuCount: number | null;
+  readonly memoryMb: number | null;
+  readonly diskMb: number | null;
+  /** How many steps its recipe has before the first of those that were asked for. */
+  readonly leadingSteps: number;
+  readonly createdAt: Date;
+  readonly startedAt: Date | null;
+  readonly endedAt: Date | null;
+  readonly imageId: string | null;
+  readonly failure: TemplateFailure | null;
+}
+
+export interface TemplateTagRow {
+  readonly templateId: string;
+  readonly tag: string;
+  readonly buildId: string;
+  readonly createdAt: Date;
+}
+
+/** An archive that a client has sent, by the client's own name for its content. */
+export interface TemplateFileRow {
+  readonly keyId: string;
+  readonly hash: string;
+  readonly digest: string;
+  readonly uploadedAt: Date;
 }
 
 export interface Store {
@@ -200,6 +274,48 @@ export interface Store {
     /** A create that came to nothing frees its token. */
     releaseFor(sandboxId: SandboxId): Promise<void>;
     removeBefore(time: Date): Promise<void>;
+  };
+  readonly templates: {
+    /** The key's template of this name, made if it is not there, with one more build. */
+    request(template: TemplateRow, build: Omit<TemplateBuildRow, "templateId">): Promise<TemplateRow>;
+    find(id: string): Promise<TemplateRow | undefined>;
+    findByName(keyId: string, name: string): Promise<TemplateRow | undefined>;
+    /** Newest first. */
+    list(keyId: string): Promise<TemplateRow[]>;
+    /** With its builds and tags. */
+    remove(id: string): Promise<boolean>;
+    findBuild(id: string): Promise<TemplateBuildRow | undefined>;
+    /** Newest first. */
+    builds(
+      templateId: string,
+      options: {
+        readonly limit: number;
+        readonly after?: { readonly createdAt: Date; readonly id: string } | undefined;
+      },
+    ): Promise<TemplateBuildRow[]>;
+    countBuilds(templateId: string): Promise<number>;
+    /** Those that have been started and have no end. */
+    unendedBuilds(): Promise<TemplateBuildRow[]>;
+    /** Whoever gets true starts it. */
+    claimBuild(id: string, change: { readonly leadingSteps: number; readonly startedAt: Date }): Promise<boolean>;
+    /** It could not be started after all, and waits again. */
+    releaseBuild(id: string): Promise<void>;
+    /** Its end; if its image is there, its tags are its own from then on. False if its end was known already. */
+    endBuild(
+      id: string,
+      ending: {
+        readonly endedAt: Date;
+        readonly imageId: string | null;
+        readonly failure: TemplateFailure | null;
+      },
+    ): Promise<boolean>;
+    /** Takes away those that nobody can need: all but the newest, the tagged and those under way. */
+    forgetBuilds(templateId: string, options: { readonly keep: number }): Promise<void>;
+    tags(templateId: string): Promise<TemplateTagRow[]>;
+    assignTags(templateId: string, tags: readonly string[], buildId: string, at: Date): Promise<void>;
+    removeTags(templateId: string, tags: readonly string[]): Promise<void>;
+    findFile(keyId: string, hash: string): Promise<TemplateFileRow | undefined>;
+    putFile(row: TemplateFileRow): Promise<void>;
   };
   readonly settings: {
     get(name: string): Promise<string | undefined>;

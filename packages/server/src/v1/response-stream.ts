@@ -31,6 +31,11 @@ export class ResponseStream {
     return this.#closed.signal;
   }
 
+  /** True once its head has gone out: from then on nothing can be said by a status. */
+  get hasBegun(): boolean {
+    return this.#begun;
+  }
+
   begin(headers: Readonly<Record<string, string | number>>): void {
     if (this.closed.aborted) throw new HoldfastError("server_stopping", "the server is being stopped");
     this.#begun = true;

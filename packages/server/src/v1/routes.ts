@@ -5,10 +5,12 @@
 import type { FastifyPluginAsync } from "fastify";
 import type { ServerParts } from "../parts.js";
 import { acceptJson } from "./accept-json.js";
+import { buildRoutes } from "./build-routes.js";
 import { commandRoutes } from "./command-routes.js";
 import { answerWithErrors } from "./errors.js";
 import { eventRoutes } from "./event-routes.js";
 import { fileRoutes } from "./file-routes.js";
+import { imageRoutes } from "./image-routes.js";
 import { OpenStreams } from "./response-stream.js";
 import { sandboxRoutes } from "./sandbox-routes.js";
 
@@ -22,5 +24,7 @@ export function v1Routes(parts: ServerParts): FastifyPluginAsync {
     await app.register(commandRoutes(parts, streams));
     await app.register(fileRoutes(parts, streams));
     await app.register(eventRoutes(parts, streams));
+    await app.register(buildRoutes(parts, streams));
+    await app.register(imageRoutes(parts, streams));
   };
 }

@@ -10,16 +10,16 @@ const MAX_EVENTS = 1000;
 const MAX_DEPTH = 1000;
 
 /** Goes to the kernel or to the guest as UTF-8 that ends at a NUL. */
-const text = z
+export const text = z
   .string()
   .refine((value) => !value.includes("\0") && !/\p{Surrogate}/u.test(value), "valid Unicode text without NUL");
-const name = text.min(1, "a text that is not empty").max(256, "a text of at most 256 characters");
+export const name = text.min(1, "a text that is not empty").max(256, "a text of at most 256 characters");
 const path = text.min(1, "a path, not empty and without NUL").max(8192, "a path of at most 8192 characters");
-const whole = (min: number, max: number) => {
+export const whole = (min: number, max: number) => {
   const expected = `a whole number from ${min} to ${max}`;
   return z.number({ error: expected }).int(expected).min(min, expected).max(max, expected);
 };
-const timeoutMs = whole(1, MAX_TIMEOUT_MS);
+export const timeoutMs = whole(1, MAX_TIMEOUT_MS);
 /** Their ranges are the limits' own business, which names them too. */
 const amount = z.number().int("a whole number");
 const mode = whole(0, 0o7777);
@@ -34,7 +34,7 @@ const environment = z.record(z.string(), text).superRefine((env, context) => {
 });
 
 /** Query values are texts. */
-const digits = (min: number, max: number) => {
+export const digits = (min: number, max: number) => {
   const expected = `a whole number from ${min} to ${max}`;
   return z
     .string({ error: expected })
@@ -43,14 +43,14 @@ const digits = (min: number, max: number) => {
     .refine((value) => value >= min && value <= max, expected);
 };
 const offset = digits(0, Number.MAX_SAFE_INTEGER);
-const flag = z
+export const flag = z
   .enum(["0", "1", "true", "false"], { error: "0, 1, true or false" })
   .transform((value) => value === "1" || value === "true");
 const octal = z
   .string()
   .regex(/^0?[0-7]{1,4}$/, "an octal mode such as 0644")
   .transform((value) => Number.parseInt(value, 8));
-const repeated = <Item extends z.ZodType>(item: Item) =>
+export const repeated = <Item extends z.ZodType>(item: Item) =>
   z.preprocess((value) => (value === undefined || Array.isArray(value) ? value : [value]), z.array(item).optional());
 
 export const params = {
@@ -62,6 +62,8 @@ export const params = {
 export const bodies = {
   create: z.strictObject({
     template: name.default("base"),
+    image: name.optional(),
+    strict: z.boolean().optional(),
     limits: z
       .strictObject({
         memoryBytes: amount.optional(),

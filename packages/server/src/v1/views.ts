@@ -14,6 +14,8 @@ export function sandboxInfo(row: SandboxRow): SandboxInfo {
   return {
     id: row.id,
     template: row.template,
+    image: row.imageId,
+    memory: row.memory,
     status: row.status,
     createdAt: row.createdAt.toISOString(),
     expiresAt: row.status === "ended" ? null : (row.expiresAt?.toISOString() ?? null),

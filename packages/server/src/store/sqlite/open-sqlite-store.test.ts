@@ -21,6 +21,9 @@ function sandboxRow(id: SandboxId): SandboxRow {
     id,
     keyId: "k1",
     template: "base",
+    imageId: null,
+    memory: { requestedBytes: null, effectiveBytes: 2 ** 29, floorBytes: null, reason: null },
+    volumes: [],
     status: "running",
     createdAt: new Date(),
     expiresAt: null,
@@ -159,7 +162,6 @@ describe("a database file", () => {
   });
 
   test("is brought up to date by the migrations it lacks, each whole or not at all", async () => {
-    await (await openStore()).close();
     const connection = new Connection(path);
     const tables = () => connection.rows("select name from sqlite_schema where name in ('one', 'two') order by name");
     const first = { "0001-first-tables": firstTables };
@@ -170,6 +172,7 @@ describe("a database file", () => {
         throw new Error("the second part fails");
       },
     };
+    await migrate(connection, path, first);
     await expect(migrate(connection, path, { ...first, "0002": one, "0003": two })).rejects.toThrow("second part");
     expect(tables()).toEqual([]);
     await migrate(connection, path, { ...first, "0002": one });

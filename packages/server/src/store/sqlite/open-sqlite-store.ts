@@ -13,6 +13,7 @@ import { createPostmortems } from "./postmortems.js";
 import { createSamples } from "./samples.js";
 import { createSandboxes } from "./sandboxes.js";
 import { createSettings } from "./settings.js";
+import { createTemplates } from "./templates.js";
 
 /** Environment variables of sandboxes are in there, and the secret that tokens are derived from. */
 const OWNER_ONLY = 0o600;
@@ -67,6 +68,7 @@ export async function openSqliteStore(path: string): Promise<Store> {
     samples: createSamples(connection),
     postmortems: createPostmortems(connection),
     idempotency: createIdempotency(connection),
+    templates: createTemplates(connection),
     settings: createSettings(connection),
     async close() {
       connection.close();

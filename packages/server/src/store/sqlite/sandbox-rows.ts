@@ -7,7 +7,9 @@ import {
   dateOrNull,
   flagOrNull,
   isNetwork,
+  isObject,
   isSandboxEnding,
+  isStringOrNull,
   isStringRecord,
   memberOf,
   millisFromDate,
@@ -18,7 +20,10 @@ import {
 const STATUSES = ["creating", "running", "paused", "ended"] as const;
 const ON_TIMEOUT = ["kill", "pause", "stop"] as const;
 
-type Encoders = { readonly [K in keyof SandboxRow]: (value: SandboxRow[K]) => Partial<SandboxTable> };
+/** What it was made from is one column: it is written once and never searched. */
+type Origin = Pick<SandboxRow, "imageId" | "memory" | "volumes">;
+type Changing = Omit<SandboxRow, keyof Origin>;
+type Encoders = { readonly [K in keyof Changing]: (value: Changing[K]) => Partial<SandboxTable> };
 
 const ENCODERS: Encoders = {
   id: (id) => ({ id }),
@@ -47,20 +52,40 @@ const ENCODERS: Encoders = {
   ending: (ending) => ({ ending: ending === null ? null : JSON.stringify(ending) }),
 };
 
-function encodeField<K extends keyof SandboxRow>(row: Partial<SandboxRow>, field: K): Partial<SandboxTable> {
+function encodeField<K extends keyof Changing>(row: Partial<SandboxRow>, field: K): Partial<SandboxTable> {
   const value = row[field];
-  return value === undefined ? {} : ENCODERS[field](value as SandboxRow[K]);
+  return value === undefined ? {} : ENCODERS[field](value as Changing[K]);
 }
 
 export function columnsFromChange(change: Partial<SandboxRow>): Partial<SandboxTable> {
   const columns: Partial<SandboxTable> = {};
   // In the order of the list, so that the same change is the same statement however the caller wrote it down.
-  for (const field of Object.keys(ENCODERS) as (keyof SandboxRow)[]) Object.assign(columns, encodeField(change, field));
+  for (const field of Object.keys(ENCODERS) as (keyof Changing)[]) Object.assign(columns, encodeField(change, field));
   return columns;
 }
 
 export function columnsFromSandbox(row: SandboxRow): SandboxTable {
-  return columnsFromChange(row) as SandboxTable;
+  const { imageId, memory, volumes } = row;
+  const origin: Origin = { imageId, memory, volumes };
+  return { ...(columnsFromChange(row) as SandboxTable), origin: JSON.stringify(origin) };
+}
+
+function isOrigin(value: unknown): value is Origin {
+  return (
+    isObject(value) &&
+    isStringOrNull(value.imageId) &&
+    isObject(value.memory) &&
+    typeof value.memory.effectiveBytes === "number" &&
+    Array.isArray(value.volumes) &&
+    value.volumes.every(isObject)
+  );
+}
+
+/** Rows of before there were images have none. */
+function originOf(columns: Selectable<SandboxTable>): Origin {
+  if (columns.origin !== null) return parseJson(columns.origin, isOrigin, `origin of sandbox ${columns.id}`);
+  const memory = { requestedBytes: null, effectiveBytes: columns.memory_bytes, floorBytes: null, reason: null };
+  return { imageId: null, memory, volumes: [] };
 }
 
 export function sandboxFromColumns(columns: Selectable<SandboxTable>): SandboxRow {
@@ -69,6 +94,7 @@ export function sandboxFromColumns(columns: Selectable<SandboxTable>): SandboxRo
     id: columns.id as SandboxId,
     keyId: columns.key_id,
     template: columns.template,
+    ...originOf(columns),
     status: memberOf(STATUSES, columns.status, where("status")),
     createdAt: new Date(columns.created_at),
     expiresAt: dateOrNull(columns.expires_at),

@@ -29,6 +29,16 @@ function listQuery({ build }: Connection, wanted: SandboxQuery) {
   if (wanted.statuses !== undefined) query = query.where("status", "in", wanted.statuses);
   if (asksForLiving(wanted.statuses)) query = query.where(ALIVE);
   if (wanted.template !== undefined) query = query.where("template", "=", wanted.template);
+  const { templateName } = wanted;
+  if (templateName !== undefined) {
+    query = query.where(({ eb, or, and }) =>
+      or([
+        eb("template", "=", templateName),
+        // What begins with the name and a colon; the semicolon is the next character.
+        and([eb("template", ">=", `${templateName}:`), eb("template", "<", `${templateName};`)]),
+      ]),
+    );
+  }
   if (wanted.startedAfter !== undefined) query = query.where("created_at", ">=", millisFromDate(wanted.startedAfter));
   for (const pair of pairsOf(wanted.metadata ?? {})) {
     const having = build.selectFrom("metadata_pairs").select("sandbox_id").where("pair", "=", pair);

@@ -39,6 +39,8 @@ export interface SandboxTable {
   boots: number;
   ended_at: number | null;
   ending: string | null;
+  /** What it was made from: `{ imageId, memory, volumes }`. Null in rows of before there were images. */
+  origin: string | null;
 }
 
 /**
@@ -97,6 +99,45 @@ export interface IdempotencyTable {
   created_at: number;
 }
 
+export interface TemplateTable {
+  id: string;
+  key_id: string;
+  name: string;
+  created_at: number;
+  updated_at: number;
+}
+
+export interface TemplateBuildTable {
+  id: string;
+  template_id: string;
+  state: string;
+  tags: string;
+  cpu_count: number | null;
+  memory_mb: number | null;
+  disk_mb: number | null;
+  leading_steps: number;
+  created_at: number;
+  started_at: number | null;
+  ended_at: number | null;
+  image_id: string | null;
+  /** `{ step, message }` */
+  failure: string | null;
+}
+
+export interface TemplateTagTable {
+  template_id: string;
+  tag: string;
+  build_id: string;
+  created_at: number;
+}
+
+export interface TemplateFileTable {
+  key_id: string;
+  hash: string;
+  digest: string;
+  uploaded_at: number;
+}
+
 export interface SettingTable {
   name: string;
   value: string;
@@ -111,5 +152,9 @@ export interface Tables {
   samples: SampleTable;
   postmortems: PostmortemTable;
   idempotency: IdempotencyTable;
+  templates: TemplateTable;
+  template_builds: TemplateBuildTable;
+  template_tags: TemplateTagTable;
+  template_files: TemplateFileTable;
   settings: SettingTable;
 }

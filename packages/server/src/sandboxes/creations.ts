@@ -1,0 +1,116 @@
+/** Sandboxes on their way: made whole, or nothing of them is left; and each token's request made once. */
+import { createHash } from "node:crypto";
+import type { Engine, Sandbox, SandboxSpec } from "@holdfast/engine";
+import { HoldfastError, type SandboxId } from "@holdfast/protocol";
+import type { SandboxRow, Store } from "../store/store.js";
+import type { KeyBudget } from "./key-budget.js";
+import type { SandboxLife } from "./sandbox-life.js";
+import type { Caller, CreateRequest } from "./types.js";
+
+const FAILED_CREATION = "its creation, which failed";
+
+export interface CreationParts {
+  readonly engine: Engine;
+  readonly store: Store;
+  readonly budget: KeyBudget;
+  /** Makes a life of a row, whose memory is counted already; it is in the list from then on. */
+  readonly keep: (row: SandboxRow) => SandboxLife;
+  /** Takes it from the list; false if it was not there. */
+  readonly letGo: (id: SandboxId) => boolean;
+  readonly find: (id: SandboxId) => Promise<SandboxRow | undefined>;
+}
+
+export class Creations {
+  readonly #parts: CreationParts;
+  readonly #pending = new Map<SandboxId, Promise<SandboxRow>>();
+
+  constructor(parts: CreationParts) {
+    this.#parts = parts;
+  }
+
+  make(caller: Caller, row: SandboxRow, spec: Partial<SandboxSpec>): Promise<SandboxRow> {
+    const creation = this.#make(caller, row, spec).finally(() => this.#pending.delete(row.id));
+    this.#pending.set(row.id, creation);
+    return creation;
+  }
+
+  async settled(): Promise<void> {
+    await Promise.allSettled(this.#pending.values());
+  }
+
+  /** The sandbox that the token gave before; undefined if this is the first time. */
+  async earlier(keyId: string, token: string, request: CreateRequest, id: SandboxId): Promise<SandboxRow | undefined> {
+    const { idempotency, sandboxes } = this.#parts.store;
+    const requestHash = createHash("sha256").update(JSON.stringify(request)).digest("hex");
+    for (;;) {
+      const claim = await idempotency.claim({ keyId, token, requestHash, sandboxId: id, createdAt: new Date() });
+      if (claim.sandboxId === id) return undefined;
+      if (claim.requestHash !== requestHash) {
+        throw new HoldfastError(
+          "idempotency_conflict",
+          "the Idempotency-Key was used before, for a different request",
+          {
+            hint: "Use a new key for a new request.",
+            details: { field: "Idempotency-Key" },
+          },
+        );
+      }
+      const pending = this.#pending.get(claim.sandboxId);
+      if (pending !== undefined) return pending;
+      const row = await this.#parts.find(claim.sandboxId);
+      if (row !== undefined && row.status !== "creating") return row;
+      // It came to nothing: the process was killed in the middle. Another may be making it right now.
+      if (!this.#pending.has(claim.sandboxId)) {
+        await idempotency.releaseFor(claim.sandboxId);
+        await sandboxes.remove(claim.sandboxId);
+      }
+    }
+  }
+
+  async #make(caller: Caller, row: SandboxRow, spec: Partial<SandboxSpec>): Promise<SandboxRow> {
+    const { engine, store, budget } = this.#parts;
+    let sandbox: Sandbox | undefined;
+    let kept = false;
+    try {
+      budget.take(caller, row.keyId, row.limits.memoryBytes);
+    } catch (error) {
+      await store.idempotency.releaseFor(row.id);
+      throw error;
+    }
+    let life: SandboxLife;
+    try {
+      const inserted = store.sandboxes.insert(row);
+      const created = engine.create({
+        ...spec,
+        id: row.id,
+        limits: row.limits,
+        hostname: "sandbox",
+        whenOwnerDies: "keep",
+        labels: { key: row.keyId },
+      });
+      // Both are waited for, whichever fails: nothing may go on behind our back.
+      await Promise.allSettled([inserted, created]);
+      sandbox = await created;
+      await inserted;
+      life = this.#parts.keep(row);
+      kept = true;
+      await life.begin(sandbox);
+    } catch (error) {
+      // One that died in this very moment has been let go of already.
+      if (this.#parts.letGo(row.id) || !kept) budget.free(row.keyId, row.limits.memoryBytes);
+      await sandbox?.kill(FAILED_CREATION);
+      await store.idempotency.releaseFor(row.id);
+      await store.sandboxes.remove(row.id);
+      throw error;
+    }
+    try {
+      await life.startImage();
+      return life.row;
+    } catch (error) {
+      // It has lived, and what it did can be asked about; but nobody gets it.
+      await life.kill(FAILED_CREATION).catch(() => {});
+      await store.idempotency.releaseFor(row.id);
+      throw error;
+    }
+  }
+}

@@ -1,0 +1,70 @@
+/** What is told of each change in a sandbox's life. */
+import { formatDuration, type SandboxCause, type SandboxEnding, type SandboxLimits } from "@holdfast/protocol";
+import type { NetworkSettings, NewEvent, SandboxRow } from "../store/store.js";
+
+export const lifeEvents = {
+  created: ({ template, imageId, memory, limits, timeoutMs }: SandboxRow): NewEvent => ({
+    kind: "created",
+    message: `Created from ${template}, to live for ${formatDuration(timeoutMs)}.`,
+    data: { template, imageId, memory, limits, timeoutMs },
+  }),
+
+  adopted: (): NewEvent => ({
+    kind: "adopted",
+    message: "Taken over by a restarted server; nothing in it was interrupted.",
+    data: {},
+  }),
+
+  frozen: (why: string, data: { readonly releasedBytes: number; readonly heldBytes: number }): NewEvent => ({
+    kind: "paused",
+    message: `Paused with its processes (${why}).`,
+    data: { memoryKept: true, why, ...data },
+  }),
+
+  stopped: (why: string): NewEvent => ({
+    kind: "paused",
+    message: `Paused with its files only (${why}).`,
+    data: { memoryKept: false, why },
+  }),
+
+  foundAsFiles: (why: string): NewEvent => ({
+    kind: "paused",
+    message: `Paused with its files only: ${why}.`,
+    data: { memoryKept: false, why },
+  }),
+
+  resumed: (how: string, data: { readonly boots: number; readonly timeoutMs: number }): NewEvent => ({
+    kind: "resumed",
+    message: `Resumed ${how}.`,
+    data,
+  }),
+
+  resized: (before: SandboxLimits, after: SandboxLimits): NewEvent => ({
+    kind: "resized",
+    message: "Its limits were changed.",
+    data: { before, after },
+  }),
+
+  timeoutChanged: (timeoutMs: number, expiresAt: Date): NewEvent => ({
+    kind: "timeout_changed",
+    message: `Its time is up ${formatDuration(timeoutMs)} from now.`,
+    data: { timeoutMs, expiresAt: expiresAt.toISOString() },
+  }),
+
+  /** Not the settings: they may hold a proxy's password and headers that are secrets. */
+  networkChanged: ({ allowInternetAccess, allowPublicTraffic, settings }: NetworkSettings): NewEvent => ({
+    kind: "network_changed",
+    message: "Its network settings were changed.",
+    data: { allowInternetAccess, allowPublicTraffic, settings: Object.keys(settings ?? {}) },
+  }),
+
+  snapshotted: (what: string, data: Readonly<Record<string, unknown>>): NewEvent => ({
+    kind: "snapshotted",
+    message: `${what} Its processes went on.`,
+    data,
+  }),
+
+  ending: (message: string, cause: SandboxCause): NewEvent => ({ kind: "ending", message, data: { cause } }),
+
+  ended: ({ message, cause, usage }: SandboxEnding): NewEvent => ({ kind: "ended", message, data: { cause, usage } }),
+} as const;

@@ -1,0 +1,101 @@
+/** What a sandbox can be made from: a template of the configuration, or an image of this host. */
+import type { SandboxSpec } from "@holdfast/engine";
+import { type ImageId, type Images, planSandbox } from "@holdfast/images";
+import { HoldfastError, type MemoryReport, resolveSandboxLimits, type SandboxLimits } from "@holdfast/protocol";
+import type { StartCommand } from "@holdfast/recipe";
+import type { ServerConfig } from "../config/schema.js";
+import { Templates } from "./templates.js";
+import type { Caller, CreateRequest } from "./types.js";
+
+/** Who runs commands where neither an image nor the request says. */
+const DEFAULT_USER = "user";
+
+export interface Source {
+  /** As it was asked for. */
+  readonly name: string;
+  readonly imageId: string | null;
+  readonly spec: Pick<SandboxSpec, "image" | "disk" | "env" | "defaultUser" | "workdir">;
+  readonly limits: SandboxLimits;
+  readonly memory: MemoryReport;
+  readonly start: StartCommand | null;
+}
+
+export const ownerOf = (caller: Caller): string | null => (caller.kind === "operator" ? null : caller.keyId);
+
+export class Sources {
+  readonly templates: Templates;
+  readonly #images: Images;
+
+  constructor(config: ServerConfig, images: Images) {
+    this.templates = new Templates(config);
+    this.#images = images;
+  }
+
+  /** A template of the configuration comes before an image of the same name: the operator has said so. */
+  resolve(caller: Caller, request: Pick<CreateRequest, "template" | "image" | "limits" | "strict" | "env">): Source {
+    if (request.image !== undefined) return this.#fromImage(caller, request.image, request);
+    const template = this.templates.find(request.template);
+    if (template?.imageName !== undefined) {
+      return this.#fromImage({ kind: "operator" }, template.imageName, request, template.limits);
+    }
+    if (template !== undefined) {
+      const limits = resolveSandboxLimits({ ...template.limits, ...request.limits });
+      return {
+        name: template.name,
+        imageId: null,
+        spec: {
+          image: template.image,
+          disk: undefined,
+          env: request.env,
+          defaultUser: DEFAULT_USER,
+          workdir: undefined,
+        },
+        limits,
+        memory: {
+          requestedBytes: request.limits.memoryBytes ?? null,
+          effectiveBytes: limits.memoryBytes,
+          floorBytes: null,
+          reason: null,
+        },
+        start: null,
+      };
+    }
+    if (this.#images.store.find(request.template, ownerOf(caller)) === undefined) {
+      throw new HoldfastError("image_not_found", `template '${request.template.slice(0, 100)}' not found`, {
+        hint: this.#whatThereIs(caller),
+        details: { field: "template" },
+      });
+    }
+    return this.#fromImage(caller, request.template, request);
+  }
+
+  #fromImage(
+    caller: Caller,
+    reference: string,
+    request: Pick<CreateRequest, "limits" | "strict" | "env" | "template">,
+    defaults: Partial<SandboxLimits> = this.templates.defaults(),
+  ): Source {
+    const image = this.#images.store.require(reference, ownerOf(caller));
+    const { spec, memory } = planSandbox(image, {
+      limits: request.limits,
+      defaults,
+      env: request.env,
+      strict: request.strict,
+      fallbackUser: "root",
+    });
+    const { limits, ...rest } = spec;
+    return { name: reference, imageId: image.id, spec: rest, limits, memory, start: image.config.start };
+  }
+
+  /** What an image is there to run; null if it is gone, or there is nothing. */
+  startOf(imageId: string | null): StartCommand | null {
+    return imageId === null ? null : (this.#images.store.get(imageId as ImageId)?.config.start ?? null);
+  }
+
+  #whatThereIs(caller: Caller): string {
+    const images = this.#images.store.names({ owner: ownerOf(caller) }).map(({ name }) => `${name.name}:${name.tag}`);
+    const names = [...this.templates.names(), ...images];
+    const more = names.length > 20 ? `, and ${names.length - 20} more` : "";
+    return `This server has: ${names.slice(0, 20).join(", ")}${more}. Build or import others, or add them under \`templates\` in its configuration.`;
+  }
+}

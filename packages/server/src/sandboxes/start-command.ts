@@ -1,0 +1,23 @@
+/** Starts what a sandbox's image is there to run, as a command that the server keeps account of. */
+import { startImage } from "@holdfast/images";
+import { HoldfastError } from "@holdfast/protocol";
+import type { StartCommand } from "@holdfast/recipe";
+import type { LiveSandbox } from "./types.js";
+
+export async function startCommandIn(live: LiveSandbox, start: StartCommand): Promise<void> {
+  try {
+    await startImage(live.sandbox, start, {
+      signal: live.gone,
+      launch: (spec) => live.commands.start(spec),
+      untilListening: true,
+    });
+  } catch (reason) {
+    const error = HoldfastError.from(reason);
+    if (error.code !== "build_failed") throw error;
+    throw new HoldfastError("command_failed_to_start", error.message, {
+      hint: error.hint,
+      details: error.details,
+      cause: error,
+    });
+  }
+}

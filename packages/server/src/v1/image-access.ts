@@ -1,0 +1,51 @@
+/** Whose images and builds a caller may see and change. The operator's are everybody's to use, and nobody else's to change. */
+import {
+  type Build,
+  type BuildId,
+  type ImageName,
+  type ImageRecord,
+  type Images,
+  parseImageReference,
+} from "@holdfast/images";
+import { HoldfastError } from "@holdfast/protocol";
+import { ownerOf } from "../sandboxes/sources.js";
+import type { Caller } from "../sandboxes/types.js";
+
+export function requireOperator(caller: Caller, what: string): void {
+  if (caller.kind === "operator") return;
+  throw new HoldfastError("access_denied", `only the operator may ${what}`, {
+    hint: "It is done on the server's own machine, with the holdfast command.",
+  });
+}
+
+export function requireOwn(caller: Caller, record: ImageRecord): void {
+  if (caller.kind === "operator" || record.owner === caller.keyId) return;
+  throw new HoldfastError("access_denied", `image ${record.id} is the operator's`, {
+    hint: "You can use it, but not change or remove it.",
+  });
+}
+
+/** By name the owner's own comes first; the operator sees everybody's, by id. */
+export function findImage(images: Images, caller: Caller, reference: string): ImageRecord {
+  if (caller.kind === "operator") {
+    const byId = images.store.list().find((record) => record.id === reference);
+    if (byId !== undefined) return byId;
+  }
+  return images.store.require(reference, ownerOf(caller));
+}
+
+export function nameFor(caller: Caller, text: string): ImageName {
+  const { name, tag, digest } = parseImageReference(text);
+  if (digest !== undefined) {
+    throw new HoldfastError("invalid_argument", `name: expected a name without a digest, got ${JSON.stringify(text)}`, {
+      details: { field: "name" },
+    });
+  }
+  return { owner: ownerOf(caller), name, tag: tag ?? "latest" };
+}
+
+export function findBuild(images: Images, caller: Caller, id: string): Build {
+  const build = images.builder.get(id as BuildId);
+  if (build !== undefined && (caller.kind === "operator" || build.info().owner === caller.keyId)) return build;
+  throw new HoldfastError("build_not_found", `there is no build ${id.slice(0, 100)}, or it is not yours`);
+}
