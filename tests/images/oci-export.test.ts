@@ -260,6 +260,16 @@ describe("an export that fails", () => {
     const directory = temporaryDirectory();
     sh(`mount -t tmpfs -o size=16m tmpfs ${directory}`);
     try {
+      // Somebody else takes the room in the middle.
+      const small = await inUse.addLayer((place) => sh(`head -c 12000000 /dev/urandom > ${place}/random`));
+      for (const format of ["oci", "oci-directory"] as const) {
+        const onProgress = () => writeFileSync(join(directory, "other"), Buffer.alloc(8_000_000));
+        const to = { path: join(directory, "image") };
+        const one = await inUse.addImage({ layers: [small] });
+        await expect(send(one, { to, format, onProgress })).rejects.toMatchObject({ code: "no_space" });
+        expect(readdirSync(directory)).toEqual(["other"]);
+        rmSync(join(directory, "other"));
+      }
       const path = join(directory, "image.tar");
       await expect(send(await inUse.addImage({ layers: [layer] }), { to: { path } })).rejects.toMatchObject({
         code: "no_space",

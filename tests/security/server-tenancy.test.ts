@@ -101,7 +101,8 @@ describe("without a key", () => {
         answers.set(said, [...(answers.get(said) ?? []), `${method} ${target}`]);
       },
     );
-    const refusals = ["/sandboxes", "/v1/sandboxes"].map(
+    // A volume's content asks for a token of its own, and says so.
+    const refusals = ["/sandboxes", "/v1/sandboxes", "/volumecontent/v/dir?path=/"].map(
       async (target) => (await send({ target, headers: [host()] })).text,
     );
     const right = ["", ...(await Promise.all(refusals))].map((text) => `401 ${text}`);

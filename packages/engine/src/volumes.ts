@@ -1,6 +1,10 @@
 /**
  * Volumes: directories that outlive sandboxes and can be shown in several at once. They lie in the pool beside the
  * sandboxes' disks, each with a limit of its own, and are shown by `SandboxSpec.mounts`.
+ *
+ * Like any directory that can be written inside, a volume gets no set-id programs from a sandbox: its files have plain ids in
+ * the pool. Nobody could run them as such anyway, neither inside, where mounts are nosuid, nor outside, where only root can
+ * enter the pool.
  */
 import type { SandboxId } from "@holdfast/protocol";
 

@@ -2,6 +2,11 @@ import type { FileHandle } from "node:fs/promises";
 import { HoldfastError } from "@holdfast/protocol";
 
 export const CHUNK_BYTES = 1024 * 1024;
+/**
+ * For what is hashed here while a thread writes the piece before it: so small that the two keep pace, and that the kernel
+ * need not look for large stretches of memory for the page cache, which costs some hosts more than the copying.
+ */
+export const PIECE_BYTES = 256 * 1024;
 
 /**
  * A stretch of a file in big chunks, the next one being read while the reader works on this one. Two buffers in all: a

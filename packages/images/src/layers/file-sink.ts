@@ -1,6 +1,9 @@
 import type { FileHandle } from "node:fs/promises";
 import { errorFromFile } from "../store/file-error.js";
-import { CHUNK_BYTES } from "./file-chunks.js";
+import { PIECE_BYTES } from "./file-chunks.js";
+
+/** What lies in memory before the disk is told to begin; otherwise it would idle until the end and then keep us waiting. */
+const SYNC_EVERY_BYTES = 32 * 1024 * 1024;
 
 /**
  * Writes a file from front to back in big pieces, one being written while the next is gathered. Two buffers in all, whatever
@@ -9,15 +12,29 @@ import { CHUNK_BYTES } from "./file-chunks.js";
 export class FileSink {
   readonly #file: FileHandle;
   readonly #what: string;
-  readonly #buffers = [Buffer.allocUnsafeSlow(CHUNK_BYTES), Buffer.allocUnsafeSlow(CHUNK_BYTES)] as const;
+  readonly #buffers = [Buffer.allocUnsafeSlow(PIECE_BYTES), Buffer.allocUnsafeSlow(PIECE_BYTES)] as const;
   #turn: 0 | 1 = 0;
   #filled = 0;
   #position = 0;
   #writing: Promise<void> = Promise.resolve();
+  readonly #onWritten: ((endPosition: number) => void) | undefined;
+  #syncAt: number;
+  #syncing: Promise<void> | undefined;
 
-  constructor(file: FileHandle, what: string) {
+  constructor(
+    file: FileHandle,
+    what: string,
+    options: {
+      /** It goes again soon, and its content need never reach the disk. */
+      readonly isTemporary?: boolean | undefined;
+      /** Up to there it can be read from the file now. */
+      readonly onWritten?: ((endPosition: number) => void) | undefined;
+    } = {},
+  ) {
     this.#file = file;
     this.#what = what;
+    this.#onWritten = options.onWritten;
+    this.#syncAt = options.isTemporary === true ? Number.POSITIVE_INFINITY : SYNC_EVERY_BYTES;
   }
 
   /** Of all that was given so far. */
@@ -28,7 +45,7 @@ export class FileSink {
   /** Undefined if there is nothing to wait for. */
   write(chunk: Uint8Array): Promise<void> | undefined {
     const buffer = this.#buffers[this.#turn];
-    if (this.#filled + chunk.length >= CHUNK_BYTES) return this.#writeLong(chunk);
+    if (this.#filled + chunk.length >= PIECE_BYTES) return this.#writeLong(chunk);
     buffer.set(chunk, this.#filled);
     this.#filled += chunk.length;
     return undefined;
@@ -36,11 +53,11 @@ export class FileSink {
 
   async #writeLong(chunk: Uint8Array): Promise<void> {
     for (let offset = 0; offset < chunk.length; ) {
-      const taken = Math.min(CHUNK_BYTES - this.#filled, chunk.length - offset);
+      const taken = Math.min(PIECE_BYTES - this.#filled, chunk.length - offset);
       this.#buffers[this.#turn].set(chunk.subarray(offset, offset + taken), this.#filled);
       this.#filled += taken;
       offset += taken;
-      if (this.#filled === CHUNK_BYTES) await this.#turnOver();
+      if (this.#filled === PIECE_BYTES) await this.#turnOver();
     }
   }
 
@@ -66,6 +83,17 @@ export class FileSink {
     } catch (error) {
       throw errorFromFile(error, this.#what);
     }
+    this.#onWritten?.(position + piece.length);
+    if (position >= this.#syncAt && this.#syncing === undefined) {
+      this.#syncAt = position + SYNC_EVERY_BYTES;
+      // Whether it went well is asked at the end.
+      this.#syncing = this.#file
+        .datasync()
+        .catch(() => undefined)
+        .then(() => {
+          this.#syncing = undefined;
+        });
+    }
   }
 
   /** Everything is in the file, not yet on the disk. */
@@ -77,10 +105,11 @@ export class FileSink {
   /** Waits until nothing is being written, whether or not that went well. For closing the file. */
   async settle(): Promise<void> {
     await this.#writing.catch(() => undefined);
+    await this.#syncing;
   }
 
-  /** Goes on from an earlier place; what was behind it is written over or has to be cut off. */
-  async rewind(position: number): Promise<void> {
+  /** Goes on from another place: an earlier one, or one behind what somebody else has written. */
+  async moveTo(position: number): Promise<void> {
     await this.flush();
     this.#position = position;
   }

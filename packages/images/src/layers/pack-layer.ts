@@ -8,10 +8,15 @@ import { CHUNK_BYTES } from "./file-chunks.js";
 import { openPipe, readPipe } from "./pipe.js";
 import { startTar, type TarChild } from "./tar-program.js";
 
+export interface Packed {
+  readonly diffId: Digest;
+  readonly sizeBytes: number;
+}
+
 export interface PackedLayer {
   readonly stream: Readable;
   /** Of all that went through the stream; rejects if it did not all. */
-  readonly result: Promise<{ readonly diffId: Digest; readonly sizeBytes: number }>;
+  readonly result: Promise<Packed>;
 }
 
 export interface PackedChunks extends Omit<PackedLayer, "stream"> {
@@ -26,9 +31,9 @@ interface PackOptions {
 /** A layer as an uncompressed tar with OCI's whiteouts: the same files always give the same bytes. */
 export function packChunks(context: ImagesContext, id: LayerId, options: PackOptions = {}): PackedChunks {
   const meter = new DigestMeter();
-  let resolve: (result: { diffId: Digest; sizeBytes: number }) => void;
+  let resolve: (result: Packed) => void;
   let reject: (reason: unknown) => void;
-  const result = new Promise<{ diffId: Digest; sizeBytes: number }>((onResult, onFailure) => {
+  const result = new Promise<Packed>((onResult, onFailure) => {
     [resolve, reject] = [onResult, onFailure];
   });
   result.catch(() => undefined);
@@ -60,8 +65,8 @@ export function packChunks(context: ImagesContext, id: LayerId, options: PackOpt
       }
       resolve({ diffId: meter.digest(), sizeBytes: meter.sizeBytes });
     } catch (error) {
-      reject(asFault(error));
-      throw asFault(error);
+      reject(asPackFault(error));
+      throw asPackFault(error);
     } finally {
       reject(new HoldfastError("canceled", `packing layer ${id} was stopped`));
     }
@@ -69,9 +74,14 @@ export function packChunks(context: ImagesContext, id: LayerId, options: PackOpt
   return { chunks: chunks(), result };
 }
 
-function startPack(context: ImagesContext, id: LayerId, stdout: number, { signal }: PackOptions): TarChild {
+export function startPack(
+  context: ImagesContext,
+  id: LayerId,
+  stdout: number,
+  { signal, diesWithUs }: PackOptions & { readonly diesWithUs?: boolean },
+): TarChild {
   const args = ["pack", "--from", context.engine.layers.path(id), "--deletions", "overlay"];
-  return startTar(context, { args, stdout, what: `layer ${id}`, signal });
+  return startTar(context, { args, stdout, what: `layer ${id}`, signal, diesWithUs });
 }
 
 /** The same for those who need a stream, whose chunks are their own to keep. */
@@ -107,7 +117,7 @@ export async function measureLayer(
     signal: options.signal,
   });
   const report = await child.report.catch((error: unknown) => {
-    throw asFault(error);
+    throw asPackFault(error);
   });
   const size = report.bytes;
   if (typeof size !== "number") throw new HoldfastError("engine_fault", `measuring layer ${id} gave no size`);
@@ -115,7 +125,7 @@ export async function measureLayer(
 }
 
 /** Our own layers are not somebody's invalid images. */
-function asFault(error: unknown): HoldfastError {
+export function asPackFault(error: unknown): HoldfastError {
   const reason = HoldfastError.from(error);
   if (reason.code !== "image_invalid") return reason;
   return new HoldfastError("engine_fault", reason.message, { cause: error });

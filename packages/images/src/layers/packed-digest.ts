@@ -6,18 +6,12 @@
 import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import type { LayerId } from "@holdfast/engine";
-import type { Digest } from "@holdfast/recipe";
 import type { ImagesContext } from "../context.js";
 import { isTagOfLiving, tagOfUniqueName, uniqueName } from "../store/process-tag.js";
 import { isDigest } from "./digest.js";
-import { packChunks } from "./pack-layer.js";
+import { type Packed, packChunks } from "./pack-layer.js";
 import { type OnProgress, ProgressCounter } from "./progress.js";
 import { drain } from "./pump.js";
-
-export interface Packed {
-  readonly diffId: Digest;
-  readonly sizeBytes: number;
-}
 
 type StoreContext = Pick<ImagesContext, "store" | "engine">;
 

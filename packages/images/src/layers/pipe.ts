@@ -10,7 +10,7 @@ import { promisify } from "node:util";
 import { HoldfastError } from "@holdfast/protocol";
 import type { ImagesContext } from "../context.js";
 import { openScratch } from "../scratch/scratch.js";
-import { CHUNK_BYTES } from "./file-chunks.js";
+import { CHUNK_BYTES, PIECE_BYTES } from "./file-chunks.js";
 
 const run = promisify(execFile);
 
@@ -46,14 +46,14 @@ export async function openPipe(context: Pick<ImagesContext, "scratchDirectory">)
 
 /** Everything that comes out of a pipe, in two buffers: a chunk is the reader's until it asks for the next. Closes it. */
 export async function* readPipe(reader: FileHandle): AsyncGenerator<Uint8Array> {
-  const buffers = [Buffer.allocUnsafeSlow(CHUNK_BYTES), Buffer.allocUnsafeSlow(CHUNK_BYTES)] as const;
+  const buffers = [Buffer.allocUnsafeSlow(PIECE_BYTES), Buffer.allocUnsafeSlow(PIECE_BYTES)] as const;
   let turn: 0 | 1 = 0;
   const read = async (): Promise<Uint8Array> => {
     const buffer = buffers[turn];
     turn = turn === 0 ? 1 : 0;
     let filled = 0;
-    while (filled < CHUNK_BYTES) {
-      const { bytesRead } = await reader.read(buffer, filled, CHUNK_BYTES - filled, null);
+    while (filled < PIECE_BYTES) {
+      const { bytesRead } = await reader.read(buffer, filled, PIECE_BYTES - filled, null);
       if (bytesRead === 0) break;
       filled += bytesRead;
     }

@@ -18,15 +18,21 @@ export function startTar(
     readonly args: readonly string[];
     readonly stdin?: number | undefined;
     readonly stdout?: number | undefined;
+    /** For one that does not notice that we are gone by its pipe. */
+    readonly diesWithUs?: boolean | undefined;
     readonly what: string;
     readonly signal?: AbortSignal | undefined;
   },
 ): TarChild {
   const { args, what, signal } = options;
   signal?.throwIfAborted();
-  const child = spawn(context.tarProgram, args, {
+  const [program, ...rest] =
+    options.diesWithUs === true
+      ? (["setpriv", "--pdeathsig", "KILL", context.tarProgram, ...args] as const)
+      : ([context.tarProgram, ...args] as const);
+  const child = spawn(program, rest, {
     stdio: [options.stdin ?? "ignore", options.stdout ?? "pipe", "pipe"],
-    env: { LC_ALL: "C" },
+    env: { PATH: "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", LC_ALL: "C" },
   });
   const reportsOn = options.stdout === undefined ? "stdout" : "stderr";
   const said = { stdout: "", stderr: "" };
@@ -44,7 +50,7 @@ export function startTar(
   const report = new Promise<Readonly<Record<string, unknown>>>((resolve, reject) => {
     child.on("error", (error: NodeJS.ErrnoException) => {
       reject(
-        new HoldfastError("host_unsupported", `cannot run ${context.tarProgram}: ${error.message}`, {
+        new HoldfastError("host_unsupported", `cannot run ${program}: ${error.message}`, {
           cause: error,
           hint: "Build it: npm run setup.",
         }),

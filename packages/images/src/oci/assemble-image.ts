@@ -37,11 +37,6 @@ export interface AssembleOptions {
   readonly names: readonly ImageName[];
   /** For a person, of the layers: `imported from app.tar`. */
   readonly from: string;
-  /**
-   * What to do about a layer that is here already. `verify`: its content is read all the same, so that nobody gets the files of
-   * somebody else's image by knowing their digest. `trust`: it is not asked for.
-   */
-  readonly known: "verify" | "trust";
   readonly signal?: AbortSignal | undefined;
 }
 
@@ -138,7 +133,7 @@ async function bringLayers(
       if (index === undefined || layer === undefined) return;
       const known = reused.get(layer.diffId);
       if (known !== undefined) {
-        if (options.known === "verify") await verifyLayer(layer, signal);
+        await verifyLayer(layer, signal);
         ids[index] = known;
         continue;
       }
@@ -172,6 +167,7 @@ function claimKnown(context: ImagesContext, diffId: Digest, holder: string): Lay
   return context.engine.layers.has(known.id) ? known.id : undefined;
 }
 
+/** Read although it is here: nobody gets the files of somebody else's image by knowing their digest. */
 async function verifyLayer(layer: IncomingLayer, signal: AbortSignal): Promise<void> {
   const meter = new DigestMeter();
   await drain(layer.open(signal), (chunk) => meter.add(chunk));

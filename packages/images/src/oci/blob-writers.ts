@@ -24,11 +24,23 @@ export interface BlobContent {
   facts(): Promise<BlobFacts>;
 }
 
+export interface AppendPlace {
+  readonly path: string;
+  readonly file: FileHandle;
+  /** Where the file ends. */
+  readonly start: number;
+}
+
 export interface BlobWriter {
   /** Whether `blob` has to be told what is known of it. */
   readonly needsFactsFirst: boolean;
   /** A blob that is there need not be given again. */
   has(digest: Digest): boolean;
+  /**
+   * For a blob that a program writes by itself: `append` has it written to the end of the file. Absent where there is no
+   * file to write to.
+   */
+  appended?(append: (place: AppendPlace) => Promise<BlobFacts>): Promise<BlobFacts>;
   /** Resolves to what it was. */
   blob(blob: BlobContent, known?: BlobFacts): Promise<BlobFacts>;
   file(name: string, content: Uint8Array): Promise<void>;
@@ -48,11 +60,14 @@ export class TarFileWriter implements BlobWriter {
   readonly needsFactsFirst = false;
   readonly #sink: FileSink;
   readonly #file: FileHandle;
+  readonly #path: string;
   readonly #written = new Set<Digest>();
   #begun = false;
 
-  constructor(file: FileHandle, what: string) {
+  /** `path`: of the same file. */
+  constructor(file: FileHandle, path: string, what: string) {
     this.#file = file;
+    this.#path = path;
     this.#sink = new FileSink(file, what);
   }
 
@@ -74,9 +89,24 @@ export class TarFileWriter implements BlobWriter {
       const waiting = this.#sink.write(chunk);
       if (waiting !== undefined) await waiting;
     }
-    const facts = await blob.facts();
+    return this.#finish(at, await blob.facts());
+  }
+
+  async appended(append: (place: AppendPlace) => Promise<BlobFacts>): Promise<BlobFacts> {
+    await this.#begin();
+    const at = this.#sink.position;
+    await this.#sink.write(Buffer.alloc(TAR_BLOCK));
+    await this.#sink.flush();
+    const start = this.#sink.position;
+    const facts = await append({ path: this.#path, file: this.#file, start });
+    await this.#sink.moveTo(start + facts.sizeBytes);
+    return this.#finish(at, facts);
+  }
+
+  async #finish(at: number, facts: BlobFacts): Promise<BlobFacts> {
     if (this.#written.has(facts.digest)) {
-      await this.#sink.rewind(at);
+      await this.#sink.moveTo(at);
+      await this.#file.truncate(at);
       return facts;
     }
     this.#written.add(facts.digest);
@@ -95,7 +125,6 @@ export class TarFileWriter implements BlobWriter {
   async end(): Promise<void> {
     await this.#sink.write(Buffer.alloc(TAR_END_BYTES));
     await this.#sink.flush();
-    await this.#file.truncate(this.#sink.position);
   }
 
   /** Waits for what is being written, for closing the file. */
@@ -182,9 +211,29 @@ export class DirectoryWriter implements BlobWriter {
 
   async blob(blob: BlobContent): Promise<BlobFacts> {
     await mkdir(join(this.#directory, BLOBS), { recursive: true });
-    const fresh = join(this.#directory, BLOBS, ".new");
+    const fresh = this.#freshPath();
     await this.#write(fresh, blob.content);
-    const facts = await blob.facts();
+    return this.#finish(fresh, await blob.facts());
+  }
+
+  async appended(append: (place: AppendPlace) => Promise<BlobFacts>): Promise<BlobFacts> {
+    await mkdir(join(this.#directory, BLOBS), { recursive: true });
+    const path = this.#freshPath();
+    const file = await open(path, "w+");
+    try {
+      const facts = await append({ path, file, start: 0 });
+      await file.sync();
+      return await this.#finish(path, facts);
+    } finally {
+      await file.close();
+    }
+  }
+
+  #freshPath(): string {
+    return join(this.#directory, BLOBS, ".new");
+  }
+
+  async #finish(fresh: string, facts: BlobFacts): Promise<BlobFacts> {
     await rename(fresh, join(this.#directory, blobName(facts.digest)));
     this.sizeBytes += facts.sizeBytes;
     return facts;

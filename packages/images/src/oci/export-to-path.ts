@@ -56,11 +56,11 @@ export async function writeToFile<T extends object>(
   write: (writer: TarFileWriter) => Promise<T>,
 ): Promise<Outcome<T>> {
   const { parent, fresh, what } = prepare(options);
-  const file = await open(fresh, "wx").catch((error: unknown) => {
+  const file = await open(fresh, "wx+").catch((error: unknown) => {
     throw errorFromFile(error, what);
   });
   try {
-    const writer = new TarFileWriter(file, what);
+    const writer = new TarFileWriter(file, fresh, what);
     let outcome: Outcome<T>;
     try {
       outcome = { ...(await write(writer)), sizeBytes: writer.sizeBytes };

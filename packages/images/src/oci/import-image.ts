@@ -56,7 +56,6 @@ export async function importImage(
         owner: options.owner,
         names: options.names?.length ? options.names : namesFrom(context, found.names, options.owner),
         from: "path" in source ? `imported from ${basename(source.path)}` : "imported",
-        known: "verify",
         signal: options.signal,
       },
     );

@@ -5,8 +5,9 @@ import type { Digest } from "@holdfast/recipe";
 import type { ImagesContext } from "../context.js";
 import { type Compression, compressed } from "../layers/compression.js";
 import { DigestMeter, digestOf } from "../layers/digest.js";
-import { type PackedChunks, packChunks } from "../layers/pack-layer.js";
-import { type Packed, packedDigest, rememberPacked } from "../layers/packed-digest.js";
+import { packIntoFile } from "../layers/pack-into-file.js";
+import { type Packed, type PackedChunks, packChunks } from "../layers/pack-layer.js";
+import { packedDigest, rememberPacked } from "../layers/packed-digest.js";
 import { type OnProgress, ProgressCounter } from "../layers/progress.js";
 import type { Scratch } from "../scratch/scratch.js";
 import { formatImageName } from "../store/reference.js";
@@ -140,6 +141,14 @@ async function writeLayer(
   counter: ProgressCounter,
 ): Promise<WrittenLayer> {
   const { compression, signal } = options;
+  if (compression === "none" && writer.appended !== undefined) {
+    const blob = await writer.appended(async (place) => {
+      const packed = await packIntoFile(context, id, { ...place, signal, onBytes: (bytes) => counter.add(bytes) });
+      rememberPacked(context, id, packed);
+      return { digest: packed.diffId, sizeBytes: packed.sizeBytes };
+    });
+    return { blob, diffId: blob.digest };
+  }
   if (!writer.needsFactsFirst) {
     const content = layerContent(context, id, { compression, signal, counter });
     const blob = await writer.blob(content);

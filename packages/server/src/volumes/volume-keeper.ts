@@ -7,7 +7,7 @@ import type { Engine, Sandbox } from "@holdfast/engine";
 import { createSandboxId, HoldfastError, type SandboxId } from "@holdfast/protocol";
 import type { Logger } from "pino";
 import { INSIDE_PLACE, InsideVolume } from "./inside-volume.js";
-import type { Volume } from "./volumes.js";
+import type { Volume, VolumeContent } from "./volumes.js";
 
 const IDLE_MS = 30_000;
 /** Of all keys together, and of one: nobody's slow downloads keep others from their volumes. */
@@ -33,10 +33,6 @@ interface Kept {
   readonly sandbox: Promise<Sandbox>;
   users: number;
   timer: NodeJS.Timeout | undefined;
-}
-
-export interface VolumeContent {
-  use<T>(volume: Pick<Volume, "id" | "keyId">, work: (inside: InsideVolume) => Promise<T>): Promise<T>;
 }
 
 export class VolumeKeeper implements VolumeContent {

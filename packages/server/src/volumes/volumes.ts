@@ -8,7 +8,7 @@
 import type { MountSpec } from "@holdfast/engine";
 import type { Caller } from "../sandboxes/types.js";
 import type { VolumeMount } from "../store/store.js";
-import type { VolumeContent } from "./volume-keeper.js";
+import type { InsideVolume } from "./inside-volume.js";
 
 export interface Volume {
   readonly id: string;
@@ -33,6 +33,11 @@ export interface Volumes {
    * between this and the engine's create, none goes.
    */
   mountsOf(mounts: readonly VolumeMount[]): MountSpec[];
+}
+
+/** For those who come without a sandbox. */
+export interface VolumeContent {
+  use<T>(volume: Pick<Volume, "id" | "keyId">, work: (inside: InsideVolume) => Promise<T>): Promise<T>;
 }
 
 /** What the server itself works with. */
