@@ -11,7 +11,7 @@ const DAEMON_DEADLINE_MS = 20_000;
 const SHARED_DIRECTORIES = ["/run/docker", "/run/containerd"];
 const IMAGE = "holdfast-bench:latest";
 
-interface Docker {
+export interface Docker {
   /** `docker`, and where its daemon listens. */
   readonly argv: readonly string[];
 }
@@ -94,19 +94,23 @@ async function importImage(bench: Bench, docker: Docker): Promise<string | undef
   return undefined;
 }
 
+/** A string says why there is none. */
+export function findDocker(bench: Bench): Promise<Docker | string> {
+  found ??= find(bench);
+  return found;
+}
+
 const runFlags = ["--network=none", "--volume=/usr:/usr:ro"];
 
 export async function dockerRun(bench: Bench): Promise<Peer> {
-  found ??= find(bench);
-  const docker = await found;
+  const docker = await findDocker(bench);
   if (typeof docker === "string") return { name: "docker run", absent: docker };
   const argv = [...docker.argv, "run", "--rm", ...runFlags, IMAGE, "/bin/true"];
   return { name: "docker run", measure: () => timed(() => spawnAndWait(argv)), everyNth: 4 };
 }
 
 export async function dockerExec(bench: Bench): Promise<Peer> {
-  found ??= find(bench);
-  const docker = await found;
+  const docker = await findDocker(bench);
   if (typeof docker === "string") return { name: "docker exec", absent: docker };
   const started = await capture([...docker.argv, "run", "--rm", "-d", ...runFlags, IMAGE, "/bin/sleep", "infinity"]);
   const container = started.stdout.trim();

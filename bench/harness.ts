@@ -46,6 +46,7 @@ export interface Summary {
 export type Goal =
   /** Ours, as a multiple of the peer's. */
   | { readonly kind: "ratio"; readonly atMost: number }
+  | { readonly kind: "ratio"; readonly atLeast: number }
   /** Ours, in the row's unit. */
   | { readonly kind: "value"; readonly atMost: number }
   | { readonly kind: "value"; readonly atLeast: number }

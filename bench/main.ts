@@ -8,6 +8,10 @@ import { coldStart } from "./cold-start.js";
 import type { Bench, Figure } from "./harness.js";
 import { readHostFacts, readLoad } from "./host-facts.js";
 import { idleMemory } from "./idle-memory.js";
+import { imageBuild } from "./image-build.js";
+import { imageCreate } from "./image-create.js";
+import { imageFork } from "./image-fork.js";
+import { imageMove } from "./image-move.js";
 import { killTree } from "./kill-tree.js";
 import { liveCommand } from "./live-command.js";
 import { outOfMemory } from "./out-of-memory.js";
@@ -29,6 +33,10 @@ const FIGURES: readonly Figure[] = [
   killTree,
   outOfMemory,
   throughput,
+  imageCreate,
+  imageFork,
+  imageBuild,
+  imageMove,
   serverCreate,
   serverCommand,
   serverOutput,
@@ -43,7 +51,12 @@ const HELP = `npm run bench -- [NAME…] [--quick] [--json FILE] [--docker] [--p
   --quick       few turns: shows that everything works, not how fast it is
   --json FILE   where the figures go as JSON (default ${DEFAULT_JSON})
   --docker      start a Docker daemon for the comparison if there is none (needs dockerd)
-  --profile DIR write CPU profiles of the server, one for each of its figures; they slow it down
+  --profile DIR write CPU profiles of the server, one for each of its figures, and of whoever moves images; they slow
+                them down
+
+  HOLDFAST_BENCH_GIB    how large the image is that image-move moves (default 4; 0.25 with --quick)
+  HOLDFAST_BENCH_MOVES  only these directions of image-move, by words of their names: import,push
+  HOLDFAST_BENCH_BASE   if set, image-create also builds the base image, for which it needs a Debian mirror
 `;
 
 type Undo = () => Promise<void> | void;

@@ -8,6 +8,7 @@
 #include "report.h"
 
 #define BUFFER_BYTES (1024 * 1024)
+#define WRITE_BYTES (128 * 1024)
 #define READ_AHEAD_FROM (4 * 1024 * 1024)
 
 static uint8_t *buffer;
@@ -25,7 +26,9 @@ void output_open(bool count_only, uint64_t most) {
 
 static void flush(void) {
     for (size_t at = 0; at < used;) {
-        ssize_t wrote = write(STDOUT_FILENO, buffer + at, used - at);
+        /* Large writes to files are slow on some kernels (large folios); pieces of this size are not. */
+        size_t piece = used - at < WRITE_BYTES ? used - at : WRITE_BYTES;
+        ssize_t wrote = write(STDOUT_FILENO, buffer + at, piece);
         if (wrote < 0) {
             if (errno == EINTR) continue;
             fail_errno("write the archive");

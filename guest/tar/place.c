@@ -9,6 +9,8 @@
 #include "root.h"
 #include "unpack.h"
 
+#define WRITE_BEHIND_BYTES (8 * 1024 * 1024)
+
 static int parent_for(const char *path) {
     int parent = root_parent(path, true);
     if (parent < 0) fail_errno("open its parent");
@@ -36,10 +38,16 @@ void place_file(struct unpack *unpack, const char *path, const struct tar_entry 
         if (errno != EEXIST) fail_errno("create");
         root_remove(parent, base);
     }
-    for (uint64_t left = entry->size; left > 0;) {
-        struct slice some = input_some(left);
+    uint64_t done = 0;
+    for (uint64_t begun = 0; done < entry->size;) {
+        struct slice some = input_some(entry->size - done);
         write_all(fd, some);
-        left -= some.length;
+        done += some.length;
+        /* What is on its way to the disk early need not be waited for at the end. */
+        if (done - begun >= WRITE_BEHIND_BYTES) {
+            (void)sync_file_range(fd, (off_t)begun, (off_t)(done - begun), SYNC_FILE_RANGE_WRITE);
+            begun = done;
+        }
     }
     apply_metadata(unpack, fd, path, entry);
     if (close(fd) < 0) fail_errno("close");

@@ -21,7 +21,12 @@ describe.each(["e2b", "e2b-v1-paths"])("a program with %s", (sdk) => {
   describe("and one address", () => {
     const server = useServer();
     it("needs two variables and the key", async () => {
-      const env = { E2B_API_KEY: server.apiKey, E2B_API_URL: server.url, E2B_SANDBOX_URL: server.url };
+      const env = {
+        E2B_API_KEY: server.apiKey,
+        E2B_API_URL: server.url,
+        E2B_SANDBOX_URL: server.url,
+        E2B_VOLUME_API_URL: server.url,
+      };
       expect(await runProgram(sdk, env)).toEqual(expected);
     });
   });

@@ -67,6 +67,10 @@ export class CliProcess {
     return this.#stdout.toString();
   }
 
+  get stderr(): string {
+    return this.#stderr;
+  }
+
   /** Programs say when they are ready, so that no test sleeps and hopes. */
   async says(text: string): Promise<void> {
     await expect.poll(() => this.stdout, { timeout: 20_000, interval: 5 }).toContain(text);

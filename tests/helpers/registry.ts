@@ -1,6 +1,6 @@
 /** Debian's docker-registry on a port of this machine, and a proxy before it that cuts, refuses and counts. */
 import { type ChildProcess, execFileSync, spawn } from "node:child_process";
-import { generateKeyPairSync, randomUUID, sign, X509Certificate } from "node:crypto";
+import { randomUUID, sign, X509Certificate } from "node:crypto";
 import { readFileSync, writeFileSync } from "node:fs";
 import { createServer, type IncomingMessage, request, type Server, type ServerResponse } from "node:http";
 import { type AddressInfo, createServer as createTcpServer } from "node:net";
@@ -150,13 +150,6 @@ export function signToken(
   return `${payload}.${signature.toString("base64url")}`;
 }
 
-/** A key that nobody trusts, for tokens that are refused. */
-export function strangersKey(): string {
-  return generateKeyPairSync("ec", { namedCurve: "prime256v1" })
-    .privateKey.export({ type: "pkcs8", format: "pem" })
-    .toString();
-}
-
 export interface Exchange {
   readonly method: string;
   readonly path: string;
@@ -198,7 +191,7 @@ export async function startProxy(target: { readonly port: number }): Promise<Reg
     exchanges: [],
     interfere: () => undefined,
   };
-  const { server, port, close } = await serve((incoming, outgoing) => {
+  const { port, close } = await serve((incoming, outgoing) => {
     const exchange: Exchange = {
       method: incoming.method ?? "",
       path: incoming.url ?? "",
@@ -262,7 +255,6 @@ export async function startProxy(target: { readonly port: number }): Promise<Reg
     });
     incoming.on("end", () => forward.end());
   });
-  void server;
   return Object.assign(proxy, { host: `localhost:${port}`, port, close });
 }
 

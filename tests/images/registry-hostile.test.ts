@@ -47,8 +47,8 @@ async function expectRefused(reference: string, error: object, options = {}): Pr
 describe("content that is not what its digest says", () => {
   const image = () => makeImage([makeLayer({ a: "a" }), randomLayer(MIB)], { compression: "gzip" });
 
-  test("is refused as a layer", async () => {
-    const made = image();
+  test.each(["gzip", "none"] as const)("is refused as a layer (%s)", async (compression) => {
+    const made = makeImage([makeLayer({ a: "a" }), randomLayer(MIB)], { compression });
     const { host } = await serveImage(made, (_request, response, path) => {
       if (!path.endsWith(made.blobs[1]?.digest ?? "?")) return false;
       const wrong = Buffer.from(made.blobs[1]?.content ?? "");

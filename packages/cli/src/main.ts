@@ -1,12 +1,15 @@
 #!/usr/bin/env node
 /** The `holdfast` command. */
 import { readFileSync } from "node:fs";
+import { HoldfastError } from "@holdfast/protocol";
 import { CommanderError } from "commander";
 import { createProgram } from "./program.js";
 import { noteError } from "./text/notes.js";
 
 /** Our own failure, and a call that makes no sense: what env(1), timeout(1) and docker use. */
 const OUR_FAILURE = 125;
+/** 128 + SIGINT: whoever was at the keyboard has ended it. */
+const INTERRUPTED = 130;
 
 function readVersion(): string {
   const manifest = JSON.parse(readFileSync(new URL("../package.json", import.meta.url), "utf8")) as { version: string };
@@ -25,7 +28,7 @@ async function main(): Promise<number> {
     // Commander has said what was wrong, or printed the help that was asked for.
     if (reason instanceof CommanderError) return reason.exitCode === 0 ? 0 : OUR_FAILURE;
     noteError(reason);
-    return OUR_FAILURE;
+    return reason instanceof HoldfastError && reason.code === "canceled" ? INTERRUPTED : OUR_FAILURE;
   }
 }
 

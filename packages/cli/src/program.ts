@@ -1,5 +1,6 @@
 /** The command line as a tree. What each command does is imported only when it is called: `run` must start fast. */
 import { Command } from "commander";
+import { addBuildCommand } from "./commands/build-command.js";
 import { addCompletionCommand } from "./commands/completion-command.js";
 import { addCpCommand } from "./commands/cp-command.js";
 import { addCreateCommand } from "./commands/create-command.js";
@@ -7,6 +8,7 @@ import { addDoctorCommand } from "./commands/doctor-command.js";
 import { addEventsCommand } from "./commands/events-command.js";
 import { addExecCommand } from "./commands/exec-command.js";
 import { addHostCommand } from "./commands/host-command.js";
+import { addImageCommand } from "./commands/image-command.js";
 import { addKeyCommand } from "./commands/key-command.js";
 import { addKillCommand } from "./commands/kill-command.js";
 import { addLogsCommand } from "./commands/logs-command.js";
@@ -15,6 +17,7 @@ import { addPostmortemCommand } from "./commands/postmortem-command.js";
 import { addPsCommand } from "./commands/ps-command.js";
 import { addRunCommand } from "./commands/run-command.js";
 import { addServeCommand } from "./commands/serve-command.js";
+import { addForkCommand, addSnapshotCommand } from "./commands/snapshot-commands.js";
 import { addSweepCommand } from "./commands/sweep-command.js";
 import { addTopCommand } from "./commands/top-command.js";
 import { addTourCommand } from "./commands/tour-command.js";
@@ -25,6 +28,8 @@ Try:
   holdfast tour                                      watch five hostile programs end, each with its cause
   holdfast run -- echo hello                         run something, without a server
   holdfast run --memory 64m -- tail /dev/zero        run something that wants too much
+  holdfast build -t app .                            build an image from a Dockerfile or a module
+  holdfast run --image app                           run it
   holdfast serve                                     serve E2B's API on this machine
   box=$(holdfast create --timeout 1h)                make a sandbox on that server
   holdfast exec $box -it -- bash                     look around in it
@@ -33,6 +38,7 @@ Try:
 
 Environment:
   HOLDFAST_STATE_DIR   where sandboxes, their disks and images are kept (default: /var/lib/holdfast)
+  HOLDFAST_SCRATCH_DIR where temporary files of builds and transfers go (default: in the state directory)
   HOLDFAST_POOL        btrfs or dir, see holdfast run --help (default: btrfs)
   HOLDFAST_URL         the server that ps, exec, cp and the like speak to (default: this machine's, as root)
   HOLDFAST_API_KEY     the key to show it
@@ -61,6 +67,9 @@ export function createProgram(version: string, setExitCode: (code: number) => vo
   addDoctorCommand(program, setExitCode);
   addTourCommand(program, setExitCode);
   addSweepCommand(program);
+  program.commandsGroup("Images, with and without a server:");
+  addBuildCommand(program, setExitCode);
+  addImageCommand(program, setExitCode);
   program.commandsGroup("The server:");
   addServeCommand(program, setExitCode);
   addKeyCommand(program);
@@ -72,6 +81,8 @@ export function createProgram(version: string, setExitCode: (code: number) => vo
   addCpCommand(program, setExitCode);
   addPauseCommand(program);
   addResumeCommand(program);
+  addSnapshotCommand(program);
+  addForkCommand(program);
   addKillCommand(program, setExitCode);
   addTopCommand(program);
   addEventsCommand(program);

@@ -8,6 +8,7 @@
  *   <state>/images/steps/<chain hash>          the layer that a step came to (the step cache)
  *   <state>/images/blobs/sha256/<hex>          files of recipes, by content
  *   <state>/images/builds/<buildId>/           a build: its lease, state and log
+ *   <state>/images/registry-blobs/<layerId>.json  which blobs of registries a layer came from or went to
  *   <state>/images/scratch/                    temporary files, unless HOLDFAST_SCRATCH_DIR says otherwise
  */
 import type { ImageSource, LayerId, SandboxSpec } from "@holdfast/engine";

@@ -33,6 +33,11 @@ test("flags become what the server is asked for", () => {
   });
 });
 
+test("an image takes the place of a template", () => {
+  expect(planCreate({ image: "team/app:1", strict: true }, {})).toMatchObject({ image: "team/app:1", strict: true });
+  expect(() => planCreate({ image: "app", template: "base" }, {})).toThrow(/^--image: .* not from both/);
+});
+
 test("mistakes are named by their flag", () => {
   expect(() => planCreate({ cpus: "all" }, {})).toThrow(/^--cpus/);
   expect(() => planCreate({ timeout: "400d" }, {})).toThrow(/^--timeout/);

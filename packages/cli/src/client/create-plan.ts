@@ -1,9 +1,18 @@
 /** From flags to the sandbox that the server is asked for. */
-import { type CreateSandboxBody, invalidArgument, MAX_TIMEOUT_MS, parseDuration, parseSize } from "@holdfast/protocol";
+import {
+  type CreateSandboxBody,
+  HoldfastError,
+  invalidArgument,
+  MAX_TIMEOUT_MS,
+  parseDuration,
+  parseSize,
+} from "@holdfast/protocol";
 import { type Environment, parseCount, parseCpus, parseEnvironment, parsePairs } from "../parse-flags.js";
 
 export interface CreateLimitFlags {
   readonly template?: string;
+  readonly image?: string;
+  readonly strict?: boolean;
   readonly memory?: string;
   readonly cpus?: string;
   readonly pids?: string;
@@ -22,8 +31,20 @@ export function parseLifetime(text: string): number {
 }
 
 export function planCreate(flags: CreateLimitFlags, env: Environment): CreateSandboxBody {
+  if (flags.image !== undefined && flags.template !== undefined) {
+    throw new HoldfastError(
+      "invalid_argument",
+      "--image: a sandbox starts from an image or a template, not from both",
+      {
+        hint: "Leave out one of --image and --template.",
+        details: { field: "--image" },
+      },
+    );
+  }
   return {
     ...(flags.template === undefined ? {} : { template: flags.template }),
+    ...(flags.image === undefined ? {} : { image: flags.image }),
+    ...(flags.strict === true ? { strict: true } : {}),
     limits: {
       ...(flags.memory === undefined ? {} : { memoryBytes: parseSize(flags.memory, "--memory") }),
       ...(flags.cpus === undefined ? {} : { cpuMillis: parseCpus(flags.cpus) }),

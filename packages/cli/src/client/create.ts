@@ -1,6 +1,8 @@
 /** `holdfast create`. */
 import type { CreateSandboxBody } from "@holdfast/protocol";
 import { nameFlag } from "../run/name-flag.js";
+import { memoryDifference } from "../text/memory-difference.js";
+import { note } from "../text/notes.js";
 import { type CreateLimitFlags, planCreate } from "./create-plan.js";
 import type { ServerFlags } from "./find-server.js";
 import { ServerClient } from "./server-client.js";
@@ -14,7 +16,10 @@ export async function create(flags: CreateFlags): Promise<void> {
   const server = await ServerClient.open(flags);
   try {
     const sandbox = await server.create(body);
-    process.stdout.write(`${flags.json === true ? JSON.stringify(await sandbox.info()) : sandbox.id}\n`);
+    const info = await sandbox.info();
+    process.stdout.write(`${flags.json === true ? JSON.stringify(info) : sandbox.id}\n`);
+    const difference = memoryDifference(info.memory);
+    if (difference !== undefined) note(difference);
   } catch (error) {
     throw nameFlag(error);
   }

@@ -15,6 +15,8 @@ function info(id: string, changes: Partial<SandboxInfo> = {}): SandboxInfo {
   return {
     id: id.padEnd(21, "0"),
     template: "base",
+    image: null,
+    memory: { requestedBytes: null, effectiveBytes: 512 * MIB, floorBytes: null, reason: null },
     status: "running",
     createdAt: "2026-01-02T03:04:05.000Z",
     expiresAt: "2026-01-02T03:12:05.000Z",

@@ -6,7 +6,7 @@ import {
   type SandboxEvent,
   type SandboxInfo,
 } from "@holdfast/protocol";
-import { type EventsOptions, Holdfast, type Sandbox } from "@holdfast/sdk";
+import { type EventsOptions, Holdfast, type Images, type Sandbox } from "@holdfast/sdk";
 import { Agent, fetch as undiciFetch } from "undici";
 import { checkIdText, chooseByPrefix, isFullId } from "./find-sandbox.js";
 import { checkSocket, findServer, noServerAt, type ServerAddress, type ServerFlags } from "./find-server.js";
@@ -82,6 +82,10 @@ export class ServerClient {
         cause: error,
       });
     }
+  }
+
+  get images(): Images {
+    return this.#holdfast.images;
   }
 
   host(): Promise<HostInfo> {

@@ -9,6 +9,7 @@ const DEFAULT = "as the server has it";
 const EXAMPLES = `
 Examples:
   holdfast create --memory 1g --timeout 1h --metadata agent=writer
+  holdfast create --image app:1 --memory 512m --strict
   box=$(holdfast create); holdfast exec $box -- python3 -c 'print(6 * 7)'; holdfast kill $box`;
 
 export function addCreateCommand(program: Command): void {
@@ -19,6 +20,8 @@ export function addCreateCommand(program: Command): void {
     .description("Makes a sandbox on the server and prints its id. It lives until its time is up or it is killed.")
     .addHelpText("after", EXAMPLES)
     .addOption(describe("--template <name>", "what it starts from", "base"))
+    .addOption(describe("--image <name>", "an image to start from instead: its name, digest or id", "the template's"))
+    .option("--strict", "refuse what would differ from what was asked for, such as memory below the image's floor")
     .addOption(describe("-m, --memory <size>", "memory of everything in it", DEFAULT))
     .addOption(describe("--cpus <number>", "CPU time for each second, in CPUs: 1.5, 0.25", DEFAULT))
     .addOption(describe("--pids <number>", "processes and threads at once", DEFAULT))

@@ -20,10 +20,12 @@ const limitOptions = (): Option[] => [
 
 const placeOptions = (): Option[] => [
   describe(
-    "--image <host|dir>",
-    "what it starts from: host is this machine's programs, read-only, with an /etc of its own; or the directory of a root file system",
+    "--image <host|name|dir>",
+    "what it starts from. host: this machine's programs, read-only, with an /etc of its own. An image by name, digest or id: memory, user, directory and variables are the image's unless flags say otherwise. A path: the directory of a root file system",
     "host",
   ),
+  new Option("--strict", "refuse what would differ from what was asked for, such as --memory below the image's floor"),
+  new Option("--no-start", "do not start the image's start command before the command"),
   describe(
     "--mount <src:dst[:ro]>",
     "show a file or directory of the host inside; writable unless :ro; owners keep their numbers. May be repeated",
@@ -57,6 +59,8 @@ Examples:
   echo 'select 1' | holdfast run -i -- cat
   holdfast run -it -- bash
   holdfast run --json-file result.json -- pytest; jq .cause.kind result.json
+  holdfast run --image app:1 --memory 512m -- ./test.sh
+  holdfast run --image app:1                 what the image is there to run
 
 Exit codes:
   the command's own, or 128 + n if signal n ended it
@@ -64,15 +68,19 @@ Exit codes:
   125 holdfast failed   126 cannot be executed    127 not found
 
 How it ended, if not by a plain exit, is said on stderr. Signals to holdfast go to all of the command; a second SIGINT or
-SIGTERM, or no end within the grace, ends the sandbox. There is no network inside but loopback.`;
+SIGTERM, or no end within the grace, ends the sandbox. There is no network inside but loopback.
+
+Images are those of this machine; \`holdfast image ls\` lists them. Without a command an image's start command is run, else its
+entrypoint and cmd. With one, the start command is started first and waited for until it is ready. The image \`base\` is built on
+first use.`;
 
 export function addRunCommand(program: Command, setExitCode: (code: number) => void): void {
   const command = program
     .command("run")
     .summary("run a command in a sandbox of its own")
     .description("Runs a command in a sandbox of its own, which is gone when the command has ended. Needs no server.")
-    .usage("[options] [--] <command> [arguments...]")
-    .argument("<command>", "the program to run")
+    .usage("[options] [--] [command] [arguments...]")
+    .argument("[command]", "the program to run; an image may say what to run without it")
     .argument("[arguments...]", "its arguments; options after the command are the command's")
     .passThroughOptions()
     .showHelpAfterError("  Try `holdfast run --help`, or `holdfast run -- echo hello`.")
@@ -81,8 +89,8 @@ export function addRunCommand(program: Command, setExitCode: (code: number) => v
   for (const option of placeOptions()) command.addOption(option.helpGroup("What is inside:"));
   for (const option of streamOptions()) command.addOption(option.helpGroup("Input and output:"));
   command.addOption(stateDirOption()).addOption(poolOption());
-  command.action(async (program: string, args: string[], flags: RunFlags) => {
+  command.action(async (program: string | undefined, args: string[], flags: RunFlags) => {
     const { run } = await import("../run/run.js");
-    setExitCode(await run([program, ...args], flags));
+    setExitCode(await run(program === undefined ? [] : [program, ...args], flags));
   });
 }

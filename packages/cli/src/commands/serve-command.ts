@@ -34,13 +34,35 @@ function sandboxOptions(): Option[] {
     describe("--sandbox-cpus <number>", "CPUs of a sandbox that asks for none", "2, or what there is"),
     describe("--sandbox-pids <number>", "processes of a sandbox that asks for none", "512"),
     describe("--sandbox-disk-mb <number>", "disk of a sandbox that asks for none, in MiB", "4096"),
+    describe("--volume-mb <number>", "what a volume may hold, in MiB", "10240"),
     describe("--sandbox-output-kb <number>", "how much of each command's output stays readable, in KiB", "1024"),
     describe("--max-timeout-seconds <number>", "the longest time to live that can be given at once", "86400"),
     describe(
       "--templates <json>",
-      'what sandboxes can be made from: {"python":{"rootfs":"/srv/python"}}',
+      'what sandboxes can be made from: {"python":{"rootfs":"/srv/python"},"app":{"image":"app:1"}}',
       "base alone",
     ),
+  ];
+}
+
+function imageOptions(): Option[] {
+  return [
+    describe(
+      "--image-aliases <json>",
+      'names that images are built on, and what they stand for here: {"ubuntu:22.04":"base"}',
+      "none",
+    ),
+    describe("--image-pull <true|false>", "look for a name that is not known here in its registry", "true"),
+    describe("--debian-mirror <url>", "where the base image's packages come from", "http://deb.debian.org/debian"),
+    describe(
+      "--debian-security-mirror <url>",
+      "where its security updates come from",
+      "http://deb.debian.org/debian-security",
+    ),
+    describe("--scratch-directory <dir>", "where temporary files of builds and transfers go", "none"),
+    describe("--build-parallel <number>", "images that are built at once; others wait", "2"),
+    describe("--build-allow <json>", 'addresses that build steps may reach after all: ["10.1.2.3:3141"]', "none"),
+    describe("--build-deny <json>", 'addresses that build steps must not reach: ["10.0.0.0/8"]', "none"),
   ];
 }
 
@@ -96,6 +118,7 @@ export function addServeCommand(program: Command, setExitCode: (code: number) =>
     .addHelpText("after", EXAMPLES);
   for (const option of networkOptions()) command.addOption(option.helpGroup("Network:"));
   for (const option of sandboxOptions()) command.addOption(option.helpGroup("Sandboxes:"));
+  for (const option of imageOptions()) command.addOption(option.helpGroup("Images:"));
   for (const option of keyOptions()) command.addOption(option.helpGroup("Keys:"));
   for (const option of keepingOptions()) command.addOption(option.helpGroup("Keeping:"));
   command

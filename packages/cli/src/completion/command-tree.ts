@@ -37,7 +37,7 @@ export const LIST_SANDBOXES = "holdfast ps --quiet 2>/dev/null";
 
 const KNOWN_VALUES: Readonly<Record<string, readonly string[]>> = {
   "<kind>": ["btrfs", "dir"],
-  "<host|dir>": ["host"],
+  "<host|name|dir>": ["host", "base"],
 };
 
 function optionFacts(option: Option): OptionFacts {
@@ -59,7 +59,7 @@ function argumentFacts(argument: Argument): ArgumentFacts {
       ? "choices"
       : name === "sandbox" || name === "sandboxes"
         ? "sandboxes"
-        : name === "src" || name === "dst"
+        : ["src", "dst", "file", "context"].includes(name)
           ? "files"
           : name === "command"
             ? "program"

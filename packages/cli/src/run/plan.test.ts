@@ -1,3 +1,4 @@
+import { dirname } from "node:path";
 import { describe, expect, test } from "vitest";
 import { parseEnvironment } from "../parse-flags.js";
 import { type PlanSurroundings, parseMount, planRun, type RunFlags } from "./plan.js";
@@ -49,9 +50,32 @@ describe("planRun", () => {
   });
 
   test("a relative image and state directory start here", () => {
-    const plan = planRun(["true"], { ...flags, image: "some/root", stateDir: "state" }, here);
+    const plan = planRun(["true"], { ...flags, image: "./some/root", stateDir: "state" }, here);
     expect(plan.sandbox.image).toEqual({ kind: "rootfs", path: `${process.cwd()}/some/root` });
     expect(plan.engine.stateDirectory).toBe(`${process.cwd()}/state`);
+  });
+
+  test.each([
+    ["/srv/root", "/srv/root"],
+    ["..", dirname(process.cwd())],
+    ["packages/cli", `${process.cwd()}/packages/cli`],
+  ])("%s is a directory", (image, path) => {
+    expect(planRun(["true"], { ...flags, image }, here)).toMatchObject({
+      sandbox: { image: { kind: "rootfs", path } },
+      named: undefined,
+    });
+  });
+
+  test.each(["app", "team/app:1", "sha256:0123456789ab", "base"])("%s is the name of an image", (image) => {
+    const { sandbox, named } = planRun([], { ...flags, image, memory: "1g", strict: true }, here);
+    expect(named).toEqual({ reference: image, limits: { memoryBytes: 1024 ** 3 }, strict: true, start: true });
+    expect(sandbox).not.toHaveProperty("image");
+    expect(sandbox).not.toHaveProperty("limits");
+  });
+
+  test("only an image with a name may say what to run", () => {
+    expect(() => planRun([], flags, here)).toThrow(/^the command is missing/);
+    expect(() => planRun([], { ...flags, image: "/srv/root" }, here)).toThrow(/^the command is missing/);
   });
 });
 

@@ -2,7 +2,14 @@
 import { statSync } from "node:fs";
 import { dirname, resolve } from "node:path";
 import type { CommandSpec, ImageSource, MountSpec, PoolKind, SandboxSpec } from "@holdfast/engine";
-import { HoldfastError, invalidArgument, parseDuration, parseSize, resolveSandboxLimits } from "@holdfast/protocol";
+import {
+  HoldfastError,
+  invalidArgument,
+  parseDuration,
+  parseSize,
+  resolveSandboxLimits,
+  type SandboxLimits,
+} from "@holdfast/protocol";
 import { type EngineFlags, parseEngineFlags } from "../engine-options.js";
 import { type Environment, parseCount, parseCpus, parseEnvironment } from "../parse-flags.js";
 import { nameFlag } from "./name-flag.js";
@@ -10,6 +17,9 @@ import { nameFlag } from "./name-flag.js";
 /** As commander hands them over. */
 export interface RunFlags extends EngineFlags {
   readonly image?: string;
+  readonly strict?: boolean;
+  /** False for --no-start. */
+  readonly start?: boolean;
   readonly memory?: string;
   readonly pids?: string;
   readonly cpus?: string;
@@ -27,17 +37,35 @@ export interface RunFlags extends EngineFlags {
   readonly jsonFile?: string;
 }
 
+/** An image by name, digest or id: what the sandbox gets of it is known when it is found. */
+export interface NamedImage {
+  readonly reference: string;
+  /** Only what was asked for. */
+  readonly limits: Partial<SandboxLimits>;
+  readonly strict: boolean;
+  /** Whether its start command is started before the command. */
+  readonly start: boolean;
+}
+
 export interface RunPlan {
   readonly engine: { readonly stateDirectory?: string; readonly pool?: PoolKind };
+  /** Without an image and limits if one is named. */
   readonly sandbox: Partial<SandboxSpec>;
+  readonly named: NamedImage | undefined;
+  /** Its words may be missing if an image is named: then the image says them. */
   readonly command: CommandSpec;
   readonly graceMs: number;
   readonly interactive: boolean;
   readonly tty: boolean;
 }
 
-function parseImage(text: string): ImageSource {
-  return text === "host" ? { kind: "host" } : { kind: "rootfs", path: resolve(text) };
+/** A path is one that begins like one, or has a slash and is there; `team/app` is the name of an image. Undefined: a name. */
+function parseImage(text: string): ImageSource | undefined {
+  if (text === "host") return { kind: "host" };
+  const path = resolve(text);
+  const isPath =
+    /^(\/|\.\.?(\/|$))/.test(text) || (text.includes("/") && statSync(path, { throwIfNoEntry: false }) !== undefined);
+  return isPath ? { kind: "rootfs", path } : undefined;
 }
 
 /** SRC:DST[:ro]. A relative SRC starts at the current directory, as in the shell. */
@@ -55,17 +83,44 @@ export function parseMount(text: string): MountSpec {
   return mount;
 }
 
-function parseLimits(flags: RunFlags): SandboxSpec["limits"] {
+/** Those that were asked for, and those that hold then. */
+function parseLimits(flags: RunFlags): { readonly asked: Partial<SandboxLimits>; readonly all: SandboxLimits } {
   try {
-    return resolveSandboxLimits({
-      memoryBytes: flags.memory === undefined ? undefined : parseSize(flags.memory, "--memory"),
-      pids: flags.pids === undefined ? undefined : parseCount("--pids", flags.pids),
-      cpuMillis: flags.cpus === undefined ? undefined : parseCpus(flags.cpus),
-      diskBytes: flags.disk === undefined ? undefined : parseSize(flags.disk, "--disk"),
-    });
+    const asked = {
+      ...(flags.memory === undefined ? {} : { memoryBytes: parseSize(flags.memory, "--memory") }),
+      ...(flags.pids === undefined ? {} : { pids: parseCount("--pids", flags.pids) }),
+      ...(flags.cpus === undefined ? {} : { cpuMillis: parseCpus(flags.cpus) }),
+      ...(flags.disk === undefined ? {} : { diskBytes: parseSize(flags.disk, "--disk") }),
+    };
+    return { asked, all: resolveSandboxLimits(asked) };
   } catch (error) {
     throw nameFlag(error);
   }
+}
+
+function planImage(
+  flags: RunFlags,
+  argv: readonly string[],
+): { readonly sandbox: Partial<SandboxSpec>; readonly named: NamedImage | undefined } {
+  const text = flags.image ?? "host";
+  const image = parseImage(text);
+  const limits = parseLimits(flags);
+  if (image === undefined) {
+    const { strict, start } = flags;
+    const named = { reference: text, limits: limits.asked, strict: strict === true, start: start !== false };
+    return { sandbox: {}, named };
+  }
+  if (argv.length === 0) {
+    throw new HoldfastError(
+      "invalid_argument",
+      "the command is missing: only an image that has a name may say what to run",
+      {
+        hint: "Try `holdfast run -- echo hello`, or `holdfast run --image NAME`.",
+        details: { field: "the command" },
+      },
+    );
+  }
+  return { sandbox: { image, limits: limits.all }, named: undefined };
 }
 
 function parseTimeout(text: string): number {
@@ -110,11 +165,12 @@ export function planRun(argv: readonly string[], flags: RunFlags, surroundings: 
   const graceMs = flags.grace === undefined ? DEFAULT_GRACE_MS : parseDuration(flags.grace, "--grace");
   // What kind of terminal it is belongs to the terminal, not to the caller's environment.
   const terminal = tty ? { TERM: surroundings.env.TERM ?? "xterm" } : {};
+  const { sandbox, named } = planImage(flags, argv);
   return {
     engine: parseEngineFlags(flags),
+    named,
     sandbox: {
-      image: parseImage(flags.image ?? "host"),
-      limits: parseLimits(flags),
+      ...sandbox,
       mounts: (flags.mount ?? []).map(parseMount),
       ...(flags.hostname === undefined ? {} : { hostname: flags.hostname }),
       whenOwnerDies: "end",

@@ -5,11 +5,14 @@
  */
 import { once } from "node:events";
 import type { ReadStream, WriteStream } from "node:tty";
-import type { Command, Engine, Log, Sandbox } from "@holdfast/engine";
+import type { BubblewrapEngine, Command, Sandbox } from "@holdfast/engine";
 import { type CommandEnding, HoldfastError, signalNumber } from "@holdfast/protocol";
+import { noteWarnings } from "../images/open-local-images.js";
+import { memoryDifference } from "../text/memory-difference.js";
 import { note, noteError } from "../text/notes.js";
 import { READER_GONE } from "./exit-code.js";
 import { nameFlag } from "./name-flag.js";
+import type { FoundImage } from "./named-image.js";
 import { OutputPump, rejectLostOutput } from "./output-pump.js";
 import { planRun, type RunFlags, type RunPlan } from "./plan.js";
 import { notesOfEnding, type RunReport, reportOfEnding, reportOfError } from "./report.js";
@@ -21,11 +24,6 @@ import { writeReport } from "./write-report.js";
 const STALLED_MS = 2000;
 /** A guest that does not report the end of a command that we killed is ended with it. */
 const BACKUP_KILL_MS = 2000;
-
-const log: Log = {
-  info: () => {},
-  warn: ({ sandbox, error }, message) => note(`${message} (${String(sandbox)}): ${String(error)}`),
-};
 
 /** Resolves to what the process shall exit with. */
 export async function run(argv: readonly string[], flags: RunFlags): Promise<number> {
@@ -55,17 +53,28 @@ export async function run(argv: readonly string[], flags: RunFlags): Promise<num
 async function runPlan(plan: RunPlan, pump: OutputPump): Promise<RunReport> {
   const signals = new SignalForwarder(plan.graceMs);
   const fatal = fatalErrors();
-  let engine: Engine | undefined;
+  let engine: BubblewrapEngine | undefined;
+  let found: FoundImage | undefined;
   let sandbox: Sandbox | undefined;
   try {
     const { BubblewrapEngine } = await import("@holdfast/engine");
-    engine = await BubblewrapEngine.open({ ...plan.engine, log });
+    engine = await BubblewrapEngine.open({ ...plan.engine, log: noteWarnings });
     for (const { id, why } of await engine.sweep({ which: "abandoned" }))
       note(`swept away what was left of sandbox ${id}: ${why}`);
-    sandbox = await engine.create(plan.sandbox, { signal: signals.early });
-    const ending = await Promise.race([runIn(sandbox, plan, pump, signals), fatal]);
+    if (plan.named !== undefined) {
+      const { findNamedImage } = await import("./named-image.js");
+      found = await findNamedImage(engine, plan, plan.named, signals.early);
+      const difference = memoryDifference(found.memory);
+      if (difference !== undefined) note(difference);
+    }
+    sandbox = await engine.create({ ...plan.sandbox, ...found?.spec }, { signal: signals.early });
+    const work = async (made: Sandbox): Promise<CommandEnding> => {
+      const command = (await found?.prepare(made, signals.early)) ?? plan.command;
+      return runIn(made, { ...plan, command }, pump, signals);
+    };
+    const ending = await Promise.race([work(sandbox), fatal]);
     for (const text of notesOfEnding(ending)) note(text);
-    return reportOfEnding(ending, sandbox.id);
+    return reportOfEnding(ending, sandbox.id, found === undefined ? {} : { image: found.image, memory: found.memory });
   } catch (reason) {
     const error = nameFlag(reason);
     const { received } = signals;
@@ -76,6 +85,7 @@ async function runPlan(plan: RunPlan, pump: OutputPump): Promise<RunReport> {
     return reportOfError(error, sandbox?.id);
   } finally {
     await sandbox?.kill("the end of the run");
+    await found?.close();
     await engine?.close({ sandboxes: "kill" });
     // Last: a signal during the clean-up must not cut it short.
     signals.release();

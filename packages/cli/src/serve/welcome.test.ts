@@ -23,6 +23,7 @@ test("the first start shows the key and the lines to paste", () => {
     Paste this where your program runs
       export E2B_API_URL=http://127.0.0.1:3000
       export E2B_SANDBOX_URL=http://127.0.0.1:3000
+      export E2B_VOLUME_API_URL=http://127.0.0.1:3000
       export E2B_API_KEY=e2b_0123456789abcdef0123456789abcdef01234567
 
     JavaScript: npm i e2b; node hello.mjs

@@ -42,6 +42,8 @@ function clientEnvironment({ url, domain }: ServerFacts, secret: string): [name:
       : [
           ["E2B_API_URL", callable(url)],
           ["E2B_SANDBOX_URL", callable(url)],
+          // Without it a volume's content and its token would go to E2B.
+          ["E2B_VOLUME_API_URL", callable(url)],
         ];
   return [...where, ["E2B_API_KEY", secret]];
 }

@@ -74,6 +74,11 @@ export function baseArguments(options: { readonly mirror: string; readonly secur
     "--variant=minbase",
     "--format=tar",
     '--aptopt=Acquire::Languages "none"',
+    // A mirror that does not answer is given up before whoever waits gives up.
+    '--aptopt=Acquire::http::Timeout "15"',
+    '--aptopt=Acquire::Retries "2"',
+    // What a crash leaves of it is thrown away: nothing of it has to be on the disk before it is whole.
+    "--dpkgopt=force-unsafe-io",
     ...LEFT_OUT.map((path) => `--dpkgopt=path-exclude=${path}`),
     `--include=${packages.join(",")}`,
     `--customize-hook=${FINISH}`,

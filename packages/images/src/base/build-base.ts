@@ -5,8 +5,10 @@ import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { findProgram, withHostLock } from "@holdfast/engine";
 import { HoldfastError } from "@holdfast/protocol";
+import { DEFAULT_PATH } from "../build/apply-step.js";
 import type { ImagesContext } from "../context.js";
 import { unpackLayer } from "../layers/unpack-layer.js";
+import { untilAborted } from "../runtime/until-aborted.js";
 import { openScratch } from "../scratch/scratch.js";
 import { hostArchitecture } from "../snapshots/snapshot.js";
 import { releaseClaims } from "../store/claims.js";
@@ -47,11 +49,20 @@ export async function ensureBase(context: ImagesContext, options: BuildBaseOptio
   const found = findBase(context);
   if (found !== undefined) return found;
   options.onLine("building the base image (Debian 12), once");
+  let begin = (): void => {};
+  const begun = new Promise<void>((resolve) => {
+    begin = resolve;
+  });
   // Whoever comes second waits for the first and finds it done.
-  return withHostLock(join(context.store.directory, "base.lock"), async () => {
+  const work = withHostLock(join(context.store.directory, "base.lock"), async () => {
+    begin();
     options.signal.throwIfAborted();
     return findBase(context) ?? (await buildBase(context, options));
   });
+  work.catch(() => undefined);
+  // Waiting can be given up at once; what has begun is tidied up first.
+  await untilAborted(Promise.race([begun, work]), options.signal);
+  return work;
 }
 
 async function buildBase(context: ImagesContext, options: BuildBaseOptions): Promise<ImageRecord> {
@@ -70,11 +81,11 @@ async function buildBase(context: ImagesContext, options: BuildBaseOptions): Pro
       "setpriv",
       [
         ...["--pdeathsig", "KILL", "unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"],
-        ...[program, ...baseArguments(options)],
+        ...["/bin/sh", "-c", WITHOUT_SYNCS, "base", program, ...baseArguments(options)],
       ],
       {
         stdio: ["ignore", "pipe", "pipe"],
-        env: { ...proxies(), TMPDIR: scratch.directory, PATH: SYSTEM_PATH, LC_ALL: "C.UTF-8" },
+        env: { ...proxies(), TMPDIR: scratch.directory, PATH: DEFAULT_PATH, LC_ALL: "C.UTF-8" },
       },
     );
     const exited = once(child, "exit") as Promise<[number | null, string | null]>;
@@ -121,7 +132,16 @@ async function buildBase(context: ImagesContext, options: BuildBaseOptions): Pro
   }
 }
 
-const SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+/**
+ * Debian's package manager syncs again and again, which on a busy disk takes most of the time, for files that are thrown
+ * away. An overlay can be told not to; where the scratch directory cannot carry one, it takes as long as it takes.
+ */
+const WITHOUT_SYNCS = `set -eu
+mkdir "$TMPDIR/lower" "$TMPDIR/upper" "$TMPDIR/work" "$TMPDIR/root"
+if mount -t overlay -o "lowerdir=$TMPDIR/lower,upperdir=$TMPDIR/upper,workdir=$TMPDIR/work,volatile" overlay "$TMPDIR/root" 2>/dev/null
+then TMPDIR="$TMPDIR/root"; fi
+exec "$@"
+`;
 
 /** apt goes by these, and on some hosts nothing else leads to the mirror. */
 function proxies(): Record<string, string> {
@@ -150,7 +170,7 @@ function store(context: ImagesContext, layer: Awaited<ReturnType<typeof unpackLa
     below: null,
     disk: null,
     config: {
-      env: {},
+      env: { PATH: DEFAULT_PATH },
       workdir: null,
       user: "user",
       entrypoint: null,

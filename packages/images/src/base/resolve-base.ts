@@ -58,7 +58,11 @@ export function createBaseResolver(context: ImagesContext, options: BaseOptions 
     parseImageReference(name);
     if (options.pull === false) return context.store.require(name, resolving.owner);
     resolving.onLine(`pulling ${name}`);
-    return pullImage(context, name, { owner: null, signal: resolving.signal, onProgress: reportTo(resolving.onLine) });
+    return pullImage(context, name, {
+      owner: resolving.owner,
+      signal: resolving.signal,
+      onProgress: reportTo(resolving.onLine),
+    });
   }
 
   /** Imported once; the name is the operator's, for everybody. */

@@ -1,7 +1,7 @@
 import type { RecipeStep } from "@holdfast/recipe";
 import { describe, expect, it } from "vitest";
 import type { ImageConfig } from "../types.js";
-import { applyStep, insidePath } from "./apply-step.js";
+import { applyStep, DEFAULT_PATH, insidePath } from "./apply-step.js";
 
 const BASE: ImageConfig = {
   env: { PATH: "/bin", A: "1" },
@@ -24,6 +24,12 @@ function after(...steps: RecipeStep[]): ImageConfig {
 }
 
 describe("applyStep", () => {
+  it("adds to the path that commands have anyway", () => {
+    const bare = { config: { ...BASE, env: {} }, cmdIsOwn: false };
+    const step: RecipeStep = { kind: "env", variables: { PATH: "/opt/bin:$PATH", X: "$HOME$toString" }, expand: true };
+    expect(applyStep(bare, step).config.env).toEqual({ PATH: `/opt/bin:${DEFAULT_PATH}`, X: "" });
+  });
+
   it("adds to what is there", () => {
     expect(
       after(

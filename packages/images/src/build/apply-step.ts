@@ -15,7 +15,7 @@ export function applyStep({ config, cmdIsOwn }: StageConfig, step: RecipeStep): 
     case "env": {
       const entries = Object.entries(step.variables).map(
         ([name, value]) =>
-          [name, step.expand === true ? expandVariables(value, (known) => config.env[known]) : value] as const,
+          [name, step.expand === true ? expandVariables(value, (known) => inForce(config, known)) : value] as const,
       );
       return changed({ env: { ...config.env, ...Object.fromEntries(entries) } });
     }
@@ -44,6 +44,14 @@ export function applyStep({ config, cmdIsOwn }: StageConfig, step: RecipeStep): 
     case "copy-from":
       return { config, cmdIsOwn };
   }
+}
+
+/** What commands have in any case, whether or not the image says so; `PATH=/opt/bin:$PATH` is to add to it. */
+export const DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+function inForce({ env }: ImageConfig, name: string): string | undefined {
+  if (Object.hasOwn(env, name)) return env[name];
+  return name === "PATH" ? DEFAULT_PATH : undefined;
 }
 
 /** A path of a step as an absolute one; one that ends with a slash keeps it. */

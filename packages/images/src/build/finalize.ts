@@ -1,6 +1,7 @@
 /** Proves that an image comes up in the memory that it is to be run with at least, and measures what it takes. */
-import type { LayerId, Sandbox } from "@holdfast/engine";
-import { type CommandCause, formatBytes, formatDuration, HoldfastError } from "@holdfast/protocol";
+import type { Command, LayerId, Sandbox } from "@holdfast/engine";
+import { type CommandCause, formatBytes, formatDuration, HoldfastError, type OutOfMemory } from "@holdfast/protocol";
+import { userInside } from "../runtime/image-user.js";
 import { startImage } from "../runtime/start-image.js";
 import type { ImageConfig, ImageFloor } from "../types.js";
 import { FINALIZE_STEP } from "./plan.js";
@@ -15,14 +16,21 @@ import {
   StepError,
   stepErrorFrom,
 } from "./step-failure.js";
+import { ROOT } from "./steps/step-job.js";
 
 const READY_MS = 600_000;
 const TRIAL = ["/bin/sh", "-c", ":"];
 
+export interface FinalImage {
+  readonly floor: ImageFloor;
+  /** With its user by number where the engine does not know it by name. */
+  readonly config: ImageConfig;
+}
+
 export async function finalizeImage(
   bench: StepBench,
   image: { readonly layers: readonly LayerId[]; readonly config: ImageConfig },
-): Promise<ImageFloor> {
+): Promise<FinalImage> {
   const { journal, settings, signal } = bench;
   const { start } = image.config;
   const failing: FailingStep = {
@@ -40,7 +48,10 @@ export async function finalizeImage(
   journal.updateStep(FINALIZE_STEP, { state: "running", startedAt: new Date().toISOString() });
   try {
     const place = { ...image, memoryBytes: settings.floorBytes, diskBytes: settings.diskBytes };
-    const floor = await withSandbox(bench, place, (sandbox) => prove(bench, sandbox, image.config, failing));
+    const { floor, user } = await withSandbox(bench, place, async (sandbox) => {
+      const known = await knownUser(sandbox, image.config);
+      return { user: known, floor: await prove(bench, { sandbox, config: image.config, user: known, failing }) };
+    });
     const { startPeakBytes: peak, readyMs } = floor;
     journal.log(
       FINALIZE_STEP,
@@ -50,7 +61,8 @@ export async function finalizeImage(
         : `ready after ${formatDuration(readyMs)}, with ${formatBytes(peak)} at most`,
     );
     journal.updateStep(FINALIZE_STEP, { state: "done", endedAt: new Date().toISOString(), memoryPeakBytes: peak });
-    return floor;
+    const { config } = image;
+    return { floor, config: config.user?.includes(":") === true ? { ...config, user } : config };
   } catch (reason) {
     signal.throwIfAborted();
     const failure = stepErrorFrom(reason, failing);
@@ -63,37 +75,62 @@ export async function finalizeImage(
   }
 }
 
-async function prove(
-  bench: StepBench,
-  sandbox: Sandbox,
-  config: ImageConfig,
-  failing: FailingStep,
-): Promise<ImageFloor> {
+/** Whoever it does not know would be root to the engine, which is the last thing that an image with a user means. */
+async function knownUser(sandbox: Sandbox, { user }: ImageConfig): Promise<string> {
+  if (user === null) return ROOT;
+  const known = await userInside(sandbox, user);
+  await sandbox.files.stat("/", { user: known });
+  return known;
+}
+
+interface Proof {
+  readonly sandbox: Sandbox;
+  readonly config: ImageConfig;
+  readonly user: string;
+  readonly failing: FailingStep;
+}
+
+async function prove(bench: StepBench, proof: Proof): Promise<ImageFloor> {
+  const { sandbox, config, user, failing } = proof;
   const memoryBytes = bench.settings.floorBytes;
   if (config.start === null) {
-    await tryShell(bench, sandbox, failing);
+    await tryShell(bench, proof);
     return { memoryBytes, startPeakBytes: null, readyMs: null };
   }
   const leftMs = Math.max(1, bench.endsAtMs - Date.now());
+  let command: Command | undefined;
   try {
     const { readyMs } = await startImage(sandbox, config.start, {
       timeoutMs: Math.min(READY_MS, leftMs),
       signal: bench.signal,
+      launch: async (spec) => {
+        command = await sandbox.start({ ...spec, user });
+        return command;
+      },
       onLine: (text, stream) => bench.journal.log(FINALIZE_STEP, stream, text),
     });
     const { memoryPeakBytes } = await sandbox.stats();
     return { memoryBytes, startPeakBytes: memoryPeakBytes, readyMs };
   } catch (reason) {
-    throw startFailure(HoldfastError.from(reason), failing);
+    const error = HoldfastError.from(reason);
+    const oom = command === undefined ? undefined : await lostToMemory(error, command);
+    throw startFailure(error, oom ?? (error.details.cause as CommandCause | undefined), failing);
   }
 }
 
+/** One that never gets ready may have lost a child to the limit, of which only its end tells. */
+async function lostToMemory({ details }: HoldfastError, command: Command): Promise<OutOfMemory | undefined> {
+  if ((details.cause as CommandCause | undefined)?.kind !== "timed_out") return undefined;
+  const { incidents } = await command.cancel("the end of the build", { graceMs: 0 });
+  return incidents.find((incident) => incident.kind === "out_of_memory");
+}
+
 /** An image need not have a shell; one that has must be able to start it. */
-async function tryShell(bench: StepBench, sandbox: Sandbox, failing: FailingStep): Promise<void> {
+async function tryShell(bench: StepBench, { sandbox, user, failing }: Proof): Promise<void> {
   try {
     const ending = await runCommand(
       sandbox,
-      { argv: TRIAL, cwd: "/" },
+      { argv: TRIAL, cwd: "/", user },
       {
         signal: bench.signal,
         endsAtMs: bench.endsAtMs,
@@ -109,8 +146,7 @@ async function tryShell(bench: StepBench, sandbox: Sandbox, failing: FailingStep
 }
 
 /** The start says what ended it; if that was memory, what to do about it is known. */
-function startFailure(error: HoldfastError, failing: FailingStep): StepError {
-  const cause = error.details.cause as CommandCause | undefined;
+function startFailure(error: HoldfastError, cause: CommandCause | undefined, failing: FailingStep): StepError {
   const peakBytes = typeof error.details.peakBytes === "number" ? error.details.peakBytes : null;
   if (cause?.kind === "out_of_memory") {
     const { facts } = failureOfCause(cause, failing);

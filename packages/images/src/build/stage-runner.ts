@@ -1,8 +1,9 @@
 /** Runs the steps of the stages that are needed, from the last state that the step cache knows. */
+import { createHash } from "node:crypto";
 import { readdirSync } from "node:fs";
 import type { LayerId, Sandbox } from "@holdfast/engine";
 import { describeIncident, formatBytes, formatDuration, HoldfastError } from "@holdfast/protocol";
-import { baseKey, type RecipeBase, type RecipeStep } from "@holdfast/recipe";
+import { baseKey, type Digest, type RecipeBase, type RecipeStep } from "@holdfast/recipe";
 import { claimLayer } from "../store/claims.js";
 import { layersOf } from "../store/records.js";
 import type { BuildStepStatus, ImageConfig, ImageRecord } from "../types.js";
@@ -27,6 +28,18 @@ interface StepLayer {
   readonly id: LayerId;
   readonly cached: boolean;
   readonly isEmpty: boolean;
+}
+
+/** The engine stacks some more; the rest is for whoever builds on the image. */
+const DEEPEST = 100;
+
+/** What a step writes on. */
+interface Footing {
+  readonly below: readonly LayerId[];
+  /** Of a stack that is deep enough, the uppermost layer: the step's own begins as a copy of it and takes its place. */
+  readonly top: LayerId | undefined;
+  /** Where the result is looked for. It means nothing on another footing. */
+  readonly chain: Digest;
 }
 
 /** A failure, with the step that it happened in. */
@@ -86,15 +99,16 @@ export class StageRunner {
     let state = await this.#stateOf(base);
     let missed = false;
     for (const planned of steps) {
+      const footing = footingOf(planned, state);
       const layer: StepLayer | undefined = writesFiles(planned.step)
-        ? await this.#layerOf(planned, state, { missed })
+        ? await this.#layerOf(planned, state, { missed, footing })
         : undefined;
       if (layer === undefined) this.#note(planned, { state: "done" });
       missed ||= layer?.cached === false;
       state = {
         ...applyStep(state, planned.step),
         // A layer with nothing in it would only make every path longer.
-        layers: layer === undefined || layer.isEmpty ? state.layers : [layer.id, ...state.layers],
+        layers: layer === undefined || layer.isEmpty ? state.layers : [layer.id, ...footing.below],
       };
     }
     return state;
@@ -103,19 +117,19 @@ export class StageRunner {
   async #layerOf(
     planned: PlannedStep,
     state: StageState,
-    { missed }: { readonly missed: boolean },
+    { missed, footing }: { readonly missed: boolean; readonly footing: Footing },
   ): Promise<StepLayer> {
     const { context, journal } = this.#bench;
     // After one that had to be run, what was made on top of an earlier result of it may not fit.
-    const found = missed || planned.forced ? undefined : this.#cached(planned);
+    const found = missed || planned.forced ? undefined : this.#cached(footing.chain);
     if (found !== undefined) {
       journal.log(planned.label, "info", `${planned.title} (cached)`);
       this.#note(planned, { state: "cached" });
-      this.#usedDiskBytes += context.store.layer(found)?.sizeBytes ?? 0;
+      this.#usedDiskBytes += (context.store.layer(found)?.sizeBytes ?? 0) - this.#topBytes(footing);
       return { id: found, cached: true, isEmpty: this.#isEmpty(found) };
     }
-    const made = await this.#run(planned, state);
-    this.#usedDiskBytes += made.sizeBytes;
+    const made = await this.#run(planned, state, footing);
+    this.#usedDiskBytes += made.sizeBytes - this.#topBytes(footing);
     context.store.putLayer({
       version: 1,
       id: made.layer,
@@ -124,11 +138,15 @@ export class StageRunner {
       sizeBytes: made.sizeBytes,
       from: planned.title,
     });
-    context.store.cacheStep(planned.chain, made.layer);
+    context.store.cacheStep(footing.chain, made.layer);
     return { id: made.layer, cached: false, isEmpty: this.#isEmpty(made.layer) };
   }
 
-  #cached({ chain }: PlannedStep): LayerId | undefined {
+  #topBytes({ top }: Footing): number {
+    return top === undefined ? 0 : (this.#bench.context.store.layer(top)?.sizeBytes ?? 0);
+  }
+
+  #cached(chain: Digest): LayerId | undefined {
     const { context, journal } = this.#bench;
     const layer = context.store.cachedStep(chain);
     if (layer === undefined || !claimLayer(context.store.directory, journal.id, layer)) return undefined;
@@ -139,7 +157,7 @@ export class StageRunner {
     return readdirSync(this.#bench.context.engine.layers.path(layer)).length === 0;
   }
 
-  async #run(planned: PlannedStep, state: StageState): Promise<NewLayer> {
+  async #run(planned: PlannedStep, state: StageState, footing: Footing): Promise<NewLayer> {
     const { journal, settings, signal } = this.#bench;
     const { label, title } = planned;
     // Before this one's own sandbox is made: what is copied from may have to be built first.
@@ -150,8 +168,9 @@ export class StageRunner {
     let memoryBytes = settings.memoryBytes;
     for (let tries = 1; ; tries++) {
       try {
-        const made = await this.#attempt(planned, state, memoryBytes);
-        journal.log(label, "info", `done in ${formatDuration(Date.now() - began)}, ${formatBytes(made.sizeBytes)}`);
+        const made = await this.#attempt(planned, state, { footing, memoryBytes });
+        const ownBytes = Math.max(0, made.sizeBytes - this.#topBytes(footing));
+        journal.log(label, "info", `done in ${formatDuration(Date.now() - began)}, ${formatBytes(ownBytes)}`);
         this.#note(planned, { state: "done", memoryPeakBytes: made.memoryPeakBytes });
         return made;
       } catch (reason) {
@@ -170,7 +189,11 @@ export class StageRunner {
     }
   }
 
-  async #attempt(planned: PlannedStep, state: StageState, memoryBytes: number): Promise<NewLayer> {
+  async #attempt(
+    planned: PlannedStep,
+    state: StageState,
+    { footing, memoryBytes }: { readonly footing: Footing; readonly memoryBytes: number },
+  ): Promise<NewLayer> {
     const bench = this.#bench;
     const { settings } = bench;
     const leftBytes = settings.diskBytes - this.#usedDiskBytes;
@@ -185,7 +208,12 @@ export class StageRunner {
       memoryBytes,
       diskBytes: leftBytes,
     });
-    return withNewLayer(bench, place(state.config, state.layers), (sandbox) =>
+    const own = {
+      ...place(state.config, footing.below),
+      disk: footing.top,
+      diskBytes: leftBytes + this.#topBytes(footing),
+    };
+    return withNewLayer(bench, own, (sandbox) =>
       runStep(
         {
           sandbox,
@@ -227,6 +255,13 @@ export class StageRunner {
       ...(begins ? {} : { endedAt: now }),
     });
   }
+}
+
+function footingOf({ chain }: PlannedStep, { layers }: StageState): Footing {
+  const [top, ...below] = layers;
+  if (top === undefined || layers.length < DEEPEST) return { below: layers, top: undefined, chain };
+  const hex = createHash("sha256").update(`${chain} in the place of ${top}`).digest("hex");
+  return { below, top, chain: `sha256:${hex}` };
 }
 
 function runStep(job: StepJob, step: RecipeStep): Promise<void> {

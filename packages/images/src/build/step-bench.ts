@@ -8,6 +8,7 @@ import {
   type SandboxId,
 } from "@holdfast/protocol";
 import type { ImagesContext } from "../context.js";
+import { plainUser } from "../runtime/image-user.js";
 import { claimLayer } from "../store/claims.js";
 import type { ImageConfig } from "../types.js";
 import type { BuildFiles } from "./build-files.js";
@@ -31,6 +32,8 @@ export interface StepBench {
 
 export interface BuildSandbox {
   readonly layers: readonly LayerId[];
+  /** What it begins with as its own. A layer that comes of it takes this one's place. */
+  readonly disk?: LayerId | undefined;
   readonly config: ImageConfig;
   readonly memoryBytes: number;
   readonly diskBytes: number;
@@ -67,7 +70,7 @@ export async function withNewLayer(
 /** A sandbox for as long as `work` takes; nothing is left of it. */
 export async function withSandbox<T>(
   bench: StepBench,
-  { layers, config, memoryBytes, diskBytes }: BuildSandbox,
+  { layers, disk, config, memoryBytes, diskBytes }: BuildSandbox,
   work: (sandbox: Sandbox) => Promise<T>,
 ): Promise<T> {
   const { context, files, journal, settings, signal } = bench;
@@ -93,11 +96,11 @@ export async function withSandbox<T>(
         env: config.env,
         mounts: [],
         hostname: "build",
-        defaultUser: config.user ?? "root",
+        defaultUser: plainUser(config.user ?? "root"),
         whenOwnerDies: "end",
         labels: { "holdfast.build": journal.id },
         workdir: config.workdir ?? undefined,
-        disk: undefined,
+        disk: disk === undefined ? undefined : { from: disk },
         network: bench.network,
       },
       { signal },

@@ -5,7 +5,7 @@ import { baseKey } from "@holdfast/recipe";
 import type { ImagesContext } from "../context.js";
 import { claimImage } from "../store/claims.js";
 import { createImageId } from "../store/ids.js";
-import type { BuildFailure, BuildId, ImageConfig, ImageFloor, ImageRecord } from "../types.js";
+import type { BuildFailure, BuildId, ImageRecord } from "../types.js";
 import { type BuildFiles, HEARTBEAT_MS } from "./build-files.js";
 import type { BuildOrder } from "./build-order.js";
 import { describeSettings } from "./build-settings.js";
@@ -108,8 +108,10 @@ class Work {
     journal.log(BASE_STEP, "info", `building with ${describeSettings(settings)}`);
     const runner = new StageRunner(bench, plan, bases);
     const state = await runner.run();
-    const config: ImageConfig = { ...state.config, start: order.recipe.start ?? state.config.start };
-    const floor = await finalizeImage(bench, { layers: state.layers, config });
+    const { floor, config } = await finalizeImage(bench, {
+      layers: state.layers,
+      config: { ...state.config, start: order.recipe.start ?? state.config.start },
+    });
     const known = store.find(plan.digest, order.owner);
     const isOwn = known !== undefined && known.owner === order.owner;
     return this.#put({
@@ -137,7 +139,7 @@ class Work {
     for (const { step } of journal.info.steps) {
       if (/^\d+$/.test(step)) journal.updateStep(step, { state: "cached" });
     }
-    const floor: ImageFloor = await finalizeImage(bench, found);
+    const { floor } = await finalizeImage(bench, found);
     // The operator's stays as it is for everybody else.
     const id = found.owner === order.owner ? found.id : createImageId();
     return this.#put({ ...found, id, owner: order.owner, floor });

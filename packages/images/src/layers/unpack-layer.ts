@@ -114,7 +114,11 @@ async function feed(
   } finally {
     input.destroy();
   }
-  const { skippedDevices, skippedXattrs } = await child.report;
+  const { skippedDevices, skippedXattrs, opaque } = await child.report;
+  // The kernel has no such mark at the top of a layer; taken as it is, what was deleted would be back.
+  if (opaque === true) {
+    throw new HoldfastError("image_invalid", `${from}: a layer deletes all that lies below it, which is not supported`);
+  }
   if (skippedDevices || skippedXattrs) {
     context.log.info({ from, skippedDevices, skippedXattrs }, "a layer has devices or attributes that were left out");
   }

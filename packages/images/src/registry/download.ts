@@ -1,10 +1,11 @@
-/** A blob into a file, from wherever it was cut, until it is whole and what its digest says. */
+/** A blob into a file, from wherever it was cut, until it is whole and, unless that is checked later, what its digest says. */
 import type { Digest } from "@holdfast/recipe";
 import { shortDigest } from "../layers/digest.js";
 import { wrongContent } from "./errors.js";
 import { CutError, type RegistryClient, type RegistryResponse } from "./http.js";
 import type { PartialFile } from "./partial-file.js";
 import { Retries } from "./retries.js";
+import { YoungBuffers } from "./young-buffers.js";
 
 export interface BlobToDownload {
   readonly repository: string;
@@ -41,7 +42,7 @@ export async function downloadBlob(
     }
     await file.flush();
     const actual = file.digest();
-    if (actual === digest) return;
+    if (actual === undefined || actual === digest) return;
     if (trusted) {
       throw wrongContent(client.registry, `${what}: its content is ${actual}, not ${digest} as promised`, {
         expected: digest,
@@ -72,6 +73,7 @@ export async function downloadBlob(
         throw client.cut({ doing, signal: options.signal }, cutShort());
       }
     }
+    const buffers = new YoungBuffers();
     try {
       for await (const chunk of response.message as AsyncIterable<Buffer>) {
         if (file.sizeBytes + chunk.length > sizeBytes) {
@@ -79,6 +81,7 @@ export async function downloadBlob(
             sizeBytes,
           });
         }
+        buffers.add(chunk.length);
         const waiting = file.append(chunk);
         if (waiting !== undefined) await waiting;
         options.onBytes?.(file.sizeBytes);

@@ -18,9 +18,16 @@ export interface LayerDownloadsOptions {
   readonly onProgress: OnProgress | undefined;
 }
 
+export interface LayerDownload {
+  /** It has its turn; its file is being written. */
+  readonly begun: Promise<PartialFile>;
+  /** The whole layer. It is what its digest says, or what it unpacks from has that digest itself. */
+  readonly whole: Promise<PartialFile>;
+}
+
 export class LayerDownloads {
   readonly #options: LayerDownloadsOptions;
-  readonly #started = new Map<Digest, Promise<PartialFile>>();
+  readonly #started = new Map<Digest, LayerDownload>();
   readonly #files = new Set<PartialFile>();
   readonly #waiting: (() => void)[] = [];
   #running = 0;
@@ -29,12 +36,15 @@ export class LayerDownloads {
     this.#options = options;
   }
 
-  /** The whole layer, checked. Starts it, if nobody has. */
-  get(layer: Descriptor): Promise<PartialFile> {
+  /** Starts it, if nobody has. */
+  get(layer: Descriptor, diffId: Digest): LayerDownload {
     let started = this.#started.get(layer.digest);
     if (started === undefined) {
-      started = this.#inTurn(() => this.#download(layer));
-      started.catch(this.#options.onFailure);
+      const begun = this.#inTurn(() => this.#claim(layer, diffId));
+      const whole = begun.then((file) => this.#fetch(layer, file)).finally(() => this.#endTurn());
+      begun.catch(() => undefined);
+      whole.catch(this.#options.onFailure);
+      started = { begun, whole };
       this.#started.set(layer.digest, started);
     }
     return started;
@@ -42,28 +52,38 @@ export class LayerDownloads {
 
   /** When the signal has been given or everything is there. `keep`: for the next one who wants the same layers. */
   async close(options: { readonly keep: boolean }): Promise<void> {
-    await Promise.allSettled(this.#started.values());
+    await Promise.allSettled([...this.#started.values()].map(({ whole }) => whole));
     for (const file of this.#files) await (options.keep ? file.release() : file.remove());
   }
 
+  /** Whoever had a turn has to end it. */
   async #inTurn<T>(work: () => Promise<T>): Promise<T> {
     if (this.#running >= this.#options.parallel) await new Promise<void>((resolve) => this.#waiting.push(resolve));
     else this.#running++;
-    try {
-      return await work();
-    } finally {
-      // The next one takes our place, or nobody does.
-      const next = this.#waiting.shift();
-      if (next === undefined) this.#running--;
-      else next();
-    }
+    return work();
   }
 
-  async #download({ digest, size }: Descriptor): Promise<PartialFile> {
-    const { client, repository, scratchDirectory, signal, onProgress } = this.#options;
+  #endTurn(): void {
+    // The next one takes our place, or nobody does.
+    const next = this.#waiting.shift();
+    if (next === undefined) this.#running--;
+    else next();
+  }
+
+  async #claim({ digest, size }: Descriptor, diffId: Digest): Promise<PartialFile> {
+    const { client, scratchDirectory, signal } = this.#options;
     client.assertNotCanceled(signal);
-    const file = await PartialFile.claim(scratchDirectory, digest, { maxBytes: size, signal });
+    const file = await PartialFile.claim(scratchDirectory, digest, {
+      maxBytes: size,
+      isCheckedLater: digest === diffId,
+      signal,
+    });
     this.#files.add(file);
+    return file;
+  }
+
+  async #fetch({ digest, size }: Descriptor, file: PartialFile): Promise<PartialFile> {
+    const { client, repository, signal, onProgress } = this.#options;
     const what = shortDigest(digest);
     const progress = new ProgressCounter({ onProgress, phase: "download", what, totalBytes: size });
     const blob = { repository, digest, sizeBytes: size };

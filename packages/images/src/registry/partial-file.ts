@@ -32,23 +32,44 @@ export class PartialFile {
   readonly #digest: Digest;
   readonly #handle: FileHandle;
   readonly #sink: FileSink;
-  #hash: Hash;
+  /** Undefined if whoever reads the file checks it. */
+  #hash: Hash | undefined;
+  /** What can be read from the file. */
+  #writtenBytes = 0;
+  #wake: () => void = () => undefined;
 
-  private constructor(directory: string, path: string, digest: Digest, handle: FileHandle, foundBytes: number) {
+  private constructor(
+    directory: string,
+    path: string,
+    digest: Digest,
+    handle: FileHandle,
+    options: { readonly foundBytes: number; readonly isChecked: boolean },
+  ) {
     this.#directory = directory;
     this.path = path;
     this.#digest = digest;
     this.#handle = handle;
-    this.#sink = new FileSink(handle, `writing ${path}`);
-    this.foundBytes = foundBytes;
-    this.#hash = createHash("sha256");
+    this.#sink = new FileSink(handle, `writing ${path}`, {
+      isTemporary: true,
+      onWritten: (end) => {
+        this.#writtenBytes = end;
+        this.#wake();
+      },
+    });
+    this.foundBytes = options.foundBytes;
+    this.#hash = options.isChecked ? createHash("sha256") : undefined;
   }
 
   /** Takes over the longest that nobody works on, or begins one. */
   static async claim(
     scratchDirectory: string,
     digest: Digest,
-    options: { readonly maxBytes: number; readonly signal?: AbortSignal | undefined },
+    options: {
+      readonly maxBytes: number;
+      /** Whoever reads it takes the digest of the very same bytes: then it need not be taken twice. */
+      readonly isCheckedLater?: boolean | undefined;
+      readonly signal?: AbortSignal | undefined;
+    },
   ): Promise<PartialFile> {
     const directory = partialDirectory(scratchDirectory);
     const hex = hexOf(digest);
@@ -65,7 +86,10 @@ export class PartialFile {
       }
       const handle = await openPartial(directory, path);
       const { size } = await handle.stat();
-      const file = new PartialFile(directory, path, digest, handle, size > options.maxBytes ? 0 : size);
+      const foundBytes = size > options.maxBytes ? 0 : size;
+      // What somebody else has left may be spoilt, which has to be known while it can still be fetched again.
+      const isChecked = foundBytes > 0 || options.isCheckedLater !== true;
+      const file = new PartialFile(directory, path, digest, handle, { foundBytes, isChecked });
       try {
         await file.#takeIn(options.signal);
       } catch (error) {
@@ -84,7 +108,7 @@ export class PartialFile {
 
   /** Undefined if there is nothing to wait for. */
   append(chunk: Uint8Array): Promise<void> | undefined {
-    this.#hash.update(chunk);
+    this.#hash?.update(chunk);
     return this.#sink.write(chunk);
   }
 
@@ -94,13 +118,15 @@ export class PartialFile {
   }
 
   async restart(): Promise<void> {
-    await this.#sink.rewind(0);
+    await this.#sink.moveTo(0);
+    this.#writtenBytes = 0;
     await this.#handle.truncate(0);
-    this.#hash = createHash("sha256");
+    if (this.#hash !== undefined) this.#hash = createHash("sha256");
   }
 
-  digest(): Digest {
-    return `sha256:${this.#hash.copy().digest("hex")}`;
+  /** Undefined if it is checked later. */
+  digest(): Digest | undefined {
+    return this.#hash === undefined ? undefined : `sha256:${this.#hash.copy().digest("hex")}`;
   }
 
   /** All of it, as long as nobody writes. */
@@ -112,6 +138,45 @@ export class PartialFile {
     for await (const chunk of readFileChunks(this.#handle, whole)) {
       options.onBytes?.(chunk.length);
       yield chunk;
+    }
+  }
+
+  /**
+   * The same while it is being written, by one reader: each byte as soon as it is there, until `whole` has resolved. A file
+   * that begins anew is waited for: its bytes are the same ones, or the digest says that they are not.
+   */
+  async *chunksAsTheyCome(options: {
+    readonly whole: Promise<unknown>;
+    readonly onBytes?: ((bytes: number) => void) | undefined;
+  }): AsyncGenerator<Uint8Array> {
+    const buffer = Buffer.allocUnsafeSlow(READ_BYTES);
+    let end: { readonly failure?: unknown } | undefined;
+    options.whole.then(
+      () => {
+        end = {};
+        this.#wake();
+      },
+      (failure: unknown) => {
+        end = { failure };
+        this.#wake();
+      },
+    );
+    for (let position = 0; ; ) {
+      if (end?.failure !== undefined) throw end.failure;
+      if (position >= this.#writtenBytes) {
+        if (end !== undefined) return;
+        await new Promise<void>((resolve) => {
+          this.#wake = resolve;
+        });
+        continue;
+      }
+      const wanted = Math.min(READ_BYTES, this.#writtenBytes - position);
+      const { bytesRead } = await this.#handle.read(buffer, 0, wanted, position);
+      // Cut off at this very moment, to begin anew.
+      if (bytesRead === 0) continue;
+      position += bytesRead;
+      options.onBytes?.(bytesRead);
+      yield buffer.subarray(0, bytesRead);
     }
   }
 
@@ -155,9 +220,9 @@ export class PartialFile {
       if (signal?.aborted === true) throw new HoldfastError("canceled", "the operation was canceled");
       const { bytesRead } = await this.#handle.read(buffer, 0, READ_BYTES, position);
       if (bytesRead === 0) break;
-      this.#hash.update(buffer.subarray(0, bytesRead));
+      this.#hash?.update(buffer.subarray(0, bytesRead));
       position += bytesRead;
-      await this.#sink.rewind(position);
+      await this.#sink.moveTo(position);
     }
   }
 }

@@ -1,6 +1,7 @@
 /**
- * An image out of a registry. Layers are spooled to files, checked, and unpacked from there; the files stay until all of the
- * image is here, so that a cut connection or a killed process costs nothing but what was not yet on the disk.
+ * An image out of a registry. Layers are spooled to files, and checked and unpacked from there, uncompressed ones while they
+ * come; the files stay until all of the image is here, so that a cut connection or a killed process costs nothing but what
+ * was not yet on the disk.
  */
 import { statSync } from "node:fs";
 import { dirname } from "node:path";
@@ -104,7 +105,7 @@ async function bring(pull: Pull, fetched: FetchedManifest): Promise<ImageRecord>
     onFailure: (reason) => stop.abort(reason),
     onProgress: options.onProgress,
   });
-  for (const { descriptor } of missing) void downloads.get(descriptor);
+  for (const { descriptor, diffId } of missing) void downloads.get(descriptor, diffId);
   const compressions = new Map<WantedLayer, Compression>();
   let keep = false;
   try {
@@ -163,10 +164,6 @@ async function* content(
   { signal, compressions }: { readonly signal: AbortSignal; readonly compressions: Map<WantedLayer, Compression> },
 ): AsyncGenerator<Uint8Array> {
   const { digest, size } = layer.descriptor;
-  const file = await downloads.get(layer.descriptor);
-  // By its content: media types are not always right, and the digests are what counts.
-  const compression = sniffCompression(await file.firstBytes(SNIFF_BYTES));
-  compressions.set(layer, compression);
   const what = `layer ${shortDigest(digest)} of ${formatReference(reference)}`;
   const progress = new ProgressCounter({
     onProgress: options.onProgress,
@@ -174,8 +171,20 @@ async function* content(
     what: shortDigest(digest),
     totalBytes: size,
   });
-  const packed = file.chunks({ signal, onBytes: (bytes) => progress.add(bytes) });
-  yield* decompressed(packed, compression, { what, signal });
+  const onBytes = (bytes: number): void => progress.add(bytes);
+  const { begun, whole } = downloads.get(layer.descriptor, layer.diffId);
+  const begins = await begun;
+  if (digest === layer.diffId && begins.foundBytes === 0) {
+    // Nothing has to be known of all of it before: what it unpacks from is what is checked in the end.
+    compressions.set(layer, "none");
+    yield* begins.chunksAsTheyCome({ whole, onBytes });
+  } else {
+    const file = await whole;
+    // By its content: media types are not always right, and the digests are what counts.
+    const compression = sniffCompression(await file.firstBytes(SNIFF_BYTES));
+    compressions.set(layer, compression);
+    yield* decompressed(file.chunks({ signal, onBytes }), compression, { what, signal });
+  }
   progress.end();
 }
 

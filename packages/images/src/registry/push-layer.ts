@@ -3,12 +3,13 @@ import { createReadStream } from "node:fs";
 import { rm } from "node:fs/promises";
 import { Readable } from "node:stream";
 import type { LayerId } from "@holdfast/engine";
+import type { Digest } from "@holdfast/recipe";
 import type { ImagesContext } from "../context.js";
 import { type Compression, compressed } from "../layers/compression.js";
 import { DigestMeter, shortDigest } from "../layers/digest.js";
-import { packLayer } from "../layers/pack-layer.js";
+import { measureLayer, type PackedLayer, packLayer } from "../layers/pack-layer.js";
+import { knownPacked, rememberPacked } from "../layers/packed-digest.js";
 import { type OnProgress, ProgressCounter } from "../layers/progress.js";
-import { drain } from "../layers/pump.js";
 import { spool } from "../oci/spool.js";
 import type { Scratch } from "../scratch/scratch.js";
 import type { LayerRecord } from "../types.js";
@@ -47,11 +48,11 @@ export async function pushLayer(push: Push, layer: LayerId, signal: AbortSignal)
     return { ...there, record };
   }
   const prepared = await prepare(push, layer, signal);
-  const { blob } = prepared;
   try {
-    const report = (await hasBlob(client, reference.repository, blob.digest, signal))
-      ? ({ how: "present", sentBytes: 0 } as const)
-      : await upload(push, prepared, signal);
+    const isThere =
+      prepared.known !== undefined && (await hasBlob(client, reference.repository, prepared.known.digest, signal));
+    const report = isThere ? ({ how: "present", sentBytes: 0 } as const) : await upload(push, layer, prepared, signal);
+    const blob = await prepared.blob();
     if (stored?.diffId === null) context.store.putLayer({ ...stored, diffId: blob.diffId });
     known.add(layer, blob, place);
     return { blob, ...report, record };
@@ -82,27 +83,22 @@ async function findThere(
 }
 
 interface Prepared {
-  readonly blob: Blob;
+  readonly sizeBytes: number;
+  /** Undefined if that comes out only while it is sent. */
+  readonly known: Blob | undefined;
   open(start: number): Readable;
+  /** When all of it has been sent. */
+  blob(): Promise<Blob>;
   close(): Promise<void>;
 }
 
 /** What the layer is as a blob, and where its bytes come from. */
 async function prepare(push: Push, layer: LayerId, signal: AbortSignal): Promise<Prepared> {
+  if (push.compression === "none") return prepareUncompressed(push, layer, signal);
   const { context, compression, onProgress } = push;
   const progress = new ProgressCounter({ onProgress, phase: "pack", what: layer, totalBytes: null });
   const packed = packLayer(context, layer, { signal });
   const tar = counted(packed.stream, (bytes) => progress.add(bytes));
-  if (compression === "none") {
-    await drain(tar);
-    const { diffId, sizeBytes } = await packed.result;
-    progress.end();
-    return {
-      blob: { digest: diffId, diffId, sizeBytes, compression },
-      open: (start) => skipping(packLayer(context, layer, { signal }).stream, start),
-      close: async () => undefined,
-    };
-  }
   const meter = new DigestMeter();
   const what = `layer ${layer}`;
   const { path } = await spool(compressed(tar, compression, { what, signal }), {
@@ -114,25 +110,57 @@ async function prepare(push: Push, layer: LayerId, signal: AbortSignal): Promise
   });
   const { diffId } = await packed.result;
   progress.end();
+  const blob: Blob = { digest: meter.digest(), diffId, sizeBytes: meter.sizeBytes, compression };
   return {
-    blob: { digest: meter.digest(), diffId, sizeBytes: meter.sizeBytes, compression },
+    sizeBytes: blob.sizeBytes,
+    known: blob,
     open: (start) => createReadStream(path, { start, highWaterMark: READ_BYTES }),
+    blob: async () => blob,
     close: () => rm(path, { force: true }),
+  };
+}
+
+/** Packed once, on its way out: how long it will be is known before, and its digest is asked for after the last byte. */
+async function prepareUncompressed({ context }: Push, layer: LayerId, signal: AbortSignal): Promise<Prepared> {
+  const known = knownPacked(context, layer);
+  const blobOf = (diffId: Digest, sizeBytes: number): Blob => ({
+    digest: diffId,
+    diffId,
+    sizeBytes,
+    compression: "none",
+  });
+  const sizeBytes = known?.sizeBytes ?? (await measureLayer(context, layer, { signal }));
+  let packed: PackedLayer | undefined;
+  return {
+    sizeBytes,
+    known: known === undefined ? undefined : blobOf(known.diffId, sizeBytes),
+    open(start) {
+      packed = packLayer(context, layer, { signal });
+      return skipping(packed.stream, start);
+    },
+    async blob() {
+      if (known !== undefined) return blobOf(known.diffId, sizeBytes);
+      if (packed === undefined) throw new Error("the layer has not been sent");
+      const result = await packed.result;
+      rememberPacked(context, layer, result);
+      return blobOf(result.diffId, sizeBytes);
+    },
+    close: async () => undefined,
   };
 }
 
 async function upload(
   { client, reference, onProgress }: Push,
-  { blob, open }: Prepared,
+  layer: LayerId,
+  { known, sizeBytes, open, blob }: Prepared,
   signal: AbortSignal,
 ): Promise<UploadReport> {
-  const { digest, sizeBytes } = blob;
-  const what = shortDigest(digest);
+  const what = known === undefined ? layer : shortDigest(known.digest);
   const progress = new ProgressCounter({ onProgress, phase: "upload", what, totalBytes: sizeBytes });
   const report = await uploadBlob(
     client,
     reference.repository,
-    { digest, sizeBytes, open },
+    { digest: known?.digest ?? (async () => (await blob()).digest), what, sizeBytes, open },
     { signal, onBytes: (bytes) => progress.add(bytes - progress.doneBytes) },
   );
   progress.end();

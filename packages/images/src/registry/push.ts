@@ -1,7 +1,7 @@
 /**
  * An image into a registry, in OCI's formats. What the registry has is not sent: known blobs are asked for, or mounted from
- * another of its repositories, before a layer is even packed. A digest has to be known before the upload can end, so
- * compressed layers are spooled to a file once; uncompressed ones are packed twice instead.
+ * another of its repositories, before a layer is even packed. Compressed layers are spooled to a file once; uncompressed ones
+ * are sent while they are packed, since their digest has to be known only when the upload ends.
  */
 import type { LayerId } from "@holdfast/engine";
 import { HoldfastError, invalidArgument } from "@holdfast/protocol";

@@ -7,7 +7,10 @@ import { CutError, type RegistryClient, type RegistryResponse } from "./http.js"
 import { Retries } from "./retries.js";
 
 export interface BlobToUpload {
-  readonly digest: Digest;
+  /** A function if it is known only when the last byte has been sent. */
+  readonly digest: Digest | (() => Promise<Digest>);
+  /** For messages. Absent: its digest. */
+  readonly what?: string | undefined;
   readonly sizeBytes: number;
   /** Its bytes from there to the end; called again for every try. */
   open(start: number): Readable | Uint8Array;
@@ -81,9 +84,11 @@ export async function uploadBlob(
   blob: BlobToUpload,
   options: UploadOptions = {},
 ): Promise<UploadReport> {
-  const { digest, sizeBytes } = blob;
+  const { sizeBytes } = blob;
   const { signal } = options;
-  const doing = `uploading ${shortDigest(digest)} to ${repository}`;
+  let digest = typeof blob.digest === "string" ? blob.digest : undefined;
+  const what = blob.what ?? (digest === undefined ? "a blob" : shortDigest(digest));
+  const doing = `uploading ${what} to ${repository}`;
   const scopes = pushScopes(repository);
   const empty = { sizeBytes: 0, open: () => new Uint8Array() };
   const retries = new Retries(client.retry);
@@ -106,9 +111,13 @@ export async function uploadBlob(
         if (resumed !== undefined && resumed.start > before) retries.reset();
         if (!(await retries.again({ afterMs: reason.afterMs, signal }))) throw reason.failure;
         // The answer to the last request may be all that was lost.
-        if (await hasBlob(client, repository, digest, signal)) return { how: "uploaded", sentBytes };
-        location = resumed?.location;
-        start = resumed?.start ?? 0;
+        if (digest !== undefined && (await hasBlob(client, repository, digest, signal))) {
+          return { how: "uploaded", sentBytes };
+        }
+        // Without the last byte there is no digest: then there has to be something left to send.
+        const goesOn = resumed !== undefined && (digest !== undefined || resumed.start < sizeBytes);
+        location = goesOn ? resumed.location : undefined;
+        start = goesOn ? resumed.start : 0;
         options.onBytes?.(start);
       }
     }
@@ -153,6 +162,7 @@ export async function uploadBlob(
   }
 
   async function commit(): Promise<void> {
+    digest ??= await (blob.digest as () => Promise<Digest>)();
     // Put on as text: the registry may have signed the rest as it is.
     const { href } = location as URL;
     const response = await client.request({

@@ -1,6 +1,7 @@
 /** From an image and what was asked for to what the engine is told: one place, whoever makes the sandbox. */
 import { formatBytes, HoldfastError, resolveSandboxLimits, type SandboxLimits } from "@holdfast/protocol";
 import type { EffectiveMemory, ImageRecord, ImageSandbox } from "../types.js";
+import { plainUser } from "./image-user.js";
 
 const MIB = 1024 * 1024;
 
@@ -29,7 +30,7 @@ export function planSandbox(image: ImageRecord, request: ImageSandboxRequest = {
       image: image.below ?? { kind: "layers", layers: image.layers },
       disk: image.disk === null ? undefined : { from: image.disk },
       env: { ...config.env, ...request.env },
-      defaultUser: config.user ?? request.fallbackUser ?? "root",
+      defaultUser: plainUser(config.user ?? request.fallbackUser ?? "root"),
       workdir: config.workdir ?? undefined,
       limits,
     },

@@ -1,17 +1,17 @@
 /** Steps that make a place: a work directory, a user. By the guest, so that they work in images that have no shell. */
 import { HoldfastError } from "@holdfast/protocol";
 import type { RecipeStep } from "@holdfast/recipe";
+import { readUsersFile, userInside } from "../../runtime/image-user.js";
 import { insidePath } from "../apply-step.js";
 import { runCommand } from "../run-command.js";
 import { failureOf, StepError } from "../step-failure.js";
 import { ROOT, type StepJob } from "./step-job.js";
 
 const FIRST_UID = 1000;
-const MAX_USERS_FILE_BYTES = 4 * 1024 * 1024;
 
 export async function runWorkdirStep(job: StepJob, step: Extract<RecipeStep, { kind: "workdir" }>): Promise<void> {
-  const user = job.config.user ?? "root";
   try {
+    const user = await userInside(job.sandbox, job.config.user ?? "root");
     await job.sandbox.files.makeDirectory(insidePath(job.config, step.path), { user, parents: true });
   } catch (reason) {
     const error = HoldfastError.from(reason);
@@ -23,7 +23,7 @@ export async function runWorkdirStep(job: StepJob, step: Extract<RecipeStep, { k
 }
 
 export async function runUserStep(job: StepJob, { name }: Extract<RecipeStep, { kind: "user" }>): Promise<void> {
-  const users = await readLines(job, "/etc/passwd");
+  const users = await readUsersFile(job.sandbox, "/etc/passwd");
   if (users.some((line) => line.split(":")[0] === name)) {
     job.onInfo(`the image knows ${name}`);
     return;
@@ -42,7 +42,7 @@ export async function runUserStep(job: StepJob, { name }: Extract<RecipeStep, { 
 /** What `useradd` does where there is none. */
 async function addUser(job: StepJob, name: string, shell: string, users: readonly string[]): Promise<void> {
   const { files } = job.sandbox;
-  const groups = await readLines(job, "/etc/group");
+  const groups = await readUsersFile(job.sandbox, "/etc/group");
   const taken = new Set([...users, ...groups].map((line) => Number(line.split(":")[2])));
   let id = FIRST_UID;
   while (taken.has(id)) id += 1;
@@ -51,7 +51,12 @@ async function addUser(job: StepJob, name: string, shell: string, users: readonl
   await writeLines(job, "/etc/passwd", [...users, `${name}:x:${id}:${id}::${home}:${shell}`], 0o644);
   if (await exists(job, "/etc/shadow")) {
     const { mode } = await files.stat("/etc/shadow", { user: "root" });
-    await writeLines(job, "/etc/shadow", [...(await readLines(job, "/etc/shadow")), `${name}:!:::::::`], mode & 0o7777);
+    await writeLines(
+      job,
+      "/etc/shadow",
+      [...(await readUsersFile(job.sandbox, "/etc/shadow")), `${name}:!:::::::`],
+      mode & 0o7777,
+    );
   }
   await files.makeDirectory("/home", { user: "root", parents: true });
   await files.makeDirectory(home, { user: name });
@@ -63,25 +68,6 @@ async function exists(job: StepJob, path: string): Promise<boolean> {
     return true;
   } catch (reason) {
     if (HoldfastError.from(reason).code === "file_not_found") return false;
-    throw reason;
-  }
-}
-
-async function readLines(job: StepJob, path: string): Promise<string[]> {
-  try {
-    const { entry, content } = await job.sandbox.files.read(path, { user: "root" });
-    if (entry.sizeBytes > MAX_USERS_FILE_BYTES) {
-      content.destroy();
-      throw new StepError({ message: `${job.failing.what} failed: ${path} is larger than any such file` });
-    }
-    const chunks: Buffer[] = [];
-    for await (const chunk of content) chunks.push(chunk as Buffer);
-    return Buffer.concat(chunks)
-      .toString("utf8")
-      .split("\n")
-      .filter((line) => line !== "");
-  } catch (reason) {
-    if (HoldfastError.from(reason).code === "file_not_found") return [];
     throw reason;
   }
 }

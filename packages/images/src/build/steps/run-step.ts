@@ -2,6 +2,7 @@
 import type { CommandSpec } from "@holdfast/engine";
 import { type CommandEnding, HoldfastError } from "@holdfast/protocol";
 import type { RecipeStep } from "@holdfast/recipe";
+import { userInside } from "../../runtime/image-user.js";
 import type { ImageConfig } from "../../types.js";
 import { runCommand } from "../run-command.js";
 import { failureOf, StepError } from "../step-failure.js";
@@ -72,7 +73,7 @@ function asUser(
   const own = Object.entries(step.env ?? {}).filter(([name]) => !Object.hasOwn(config.env, name));
   return {
     argv,
-    user: userOf(step.user ?? config.user ?? "root"),
+    user: step.user ?? config.user ?? ROOT,
     cwd: config.workdir ?? "/",
     env: Object.fromEntries(own),
   };
@@ -82,12 +83,12 @@ function asRoot(argv: readonly string[], env: Readonly<Record<string, string>>):
   return { argv, user: ROOT, cwd: "/", env };
 }
 
-function userOf(name: string): string {
-  return name === "root" ? ROOT : name;
-}
-
 export async function runProgramStep(job: StepJob, step: ProgramStep): Promise<void> {
-  const ending = await startedFor(step, job, () => runCommand(job.sandbox, programOf(step, job.config), job.run));
+  const ending = await startedFor(step, job, async () => {
+    const spec = programOf(step, job.config);
+    const user = await userInside(job.sandbox, spec.user ?? ROOT);
+    return runCommand(job.sandbox, { ...spec, user }, job.run);
+  });
   const failure = failureOf(ending, job.failing);
   if (failure !== undefined) throw failure;
   job.onEnding(ending);
