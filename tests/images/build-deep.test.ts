@@ -4,7 +4,7 @@ import { describe, expect, it } from "vitest";
 import { patienceMs, scaled } from "../helpers/scale.js";
 import { logOf, recipe, run, SMALL_BUILDER, useBuilds } from "./build-helper.js";
 
-const STEPS = scaled(150, 110);
+const STEPS = scaled(120, 110);
 /** As many as are stacked; after that, each step's result takes the place of the last. */
 const DEEPEST = 100;
 

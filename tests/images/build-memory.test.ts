@@ -31,8 +31,9 @@ const texts = async (build: Build): Promise<string[]> => {
   return all;
 };
 
+const use = useBase();
+
 describe("a build that needs 2 GiB", () => {
-  const use = useBase();
   const steps = [run("echo before > ~/before"), run(`${hold(1900)} > ~/held`)];
   let image: ImageRecord;
 
@@ -156,7 +157,6 @@ describe("a build that needs 2 GiB", () => {
 });
 
 describe("the start of an image", () => {
-  const use = useBase();
   let image: ImageRecord;
 
   it("is proved in its floor, and measured", { timeout: patienceMs(60_000) }, async () => {

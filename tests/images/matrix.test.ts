@@ -21,6 +21,7 @@ const IS_FULL = process.env.HOLDFAST_MATRIX === "full";
 const CELLS = IS_FULL ? allCells() : IN_VM ? coveringCells().filter((_, index) => index % 8 === 0) : coveringCells();
 /** What others on this machine may want meanwhile. */
 const SPARED_BYTES = 1024 * MIB;
+const CELL_MS = patienceMs(IS_FULL ? 300_000 : 60_000);
 /** More takes a second for each GiB and proves nothing else; the whole matrix has it too. */
 const MOST_HELD_MB = IS_FULL ? Number.POSITIVE_INFINITY : 1024;
 
@@ -38,7 +39,7 @@ describe("an image", () => {
   afterAll(() => indexes.close());
   const use = useBase(() => ({ builds: { network: { deny: ["0.0.0.0/0"], allow: [indexes.allow] } } }));
 
-  it.for(CELLS.map((cell) => [cell.name, cell] as const))("%s", { timeout: patienceMs(60_000) }, async ([, cell]) => {
+  it.for(CELLS.map((cell) => [cell.name, cell] as const))("%s", { timeout: CELL_MS }, async ([, cell]) => {
     const before = takeInventory();
     const kind = await makeKind(cell.kind, {
       indexes,

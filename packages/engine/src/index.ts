@@ -7,5 +7,5 @@ export { findProgram } from "./host/find-program.js";
 export { withHostLock } from "./host/host-lock.js";
 export { bootId, identifyProcess, isAlive, ourIdentity, type ProcessIdentity } from "./host/processes.js";
 export * from "./layers.js";
-export type { Volumes } from "./volumes.js";
 export { POOL_KINDS, type PoolKind } from "./storage/pool.js";
+export type { Volumes } from "./volumes.js";

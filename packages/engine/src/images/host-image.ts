@@ -86,7 +86,8 @@ const GENERATED: Readonly<Record<string, string>> = {
   shadow: "root:*:19700:0:99999:7:::\nuser:*:19700:0:99999:7:::\n",
   hosts: "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n",
   hostname: "sandbox\n",
-  "resolv.conf": "# Whatever address is asked, the guest answers, if this sandbox may reach anything.\nnameserver 127.0.0.1\n",
+  "resolv.conf":
+    "# Whatever address is asked, the guest answers, if this sandbox may reach anything.\nnameserver 127.0.0.1\n",
   "host.conf": "multi on\n",
   "nsswitch.conf": "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nservices: files\nprotocols: files\n",
   shells: "/bin/sh\n/bin/bash\n/usr/bin/bash\n",

@@ -53,8 +53,9 @@ export function createBaseResolver(context: ImagesContext, options: BaseOptions 
       return byName(alias, resolving, [...followed, name]);
     }
     const found = context.store.find(name, resolving.owner);
+    // Our own base is looked at more closely: it may be of an older make.
+    if (BASE_ALIASES.includes(name) && (found === undefined || found.kind === "base")) return base(resolving);
     if (found !== undefined) return context.store.require(name, resolving.owner);
-    if (BASE_ALIASES.includes(name)) return base(resolving);
     parseImageReference(name);
     if (options.pull === false) return context.store.require(name, resolving.owner);
     resolving.onLine(`pulling ${name}`);

@@ -145,7 +145,11 @@ export class Ask implements Build {
     this.#step(BASE_STEP, { state: "running", startedAt: new Date().toISOString() });
     for (const base of externalBases(recipe)) {
       const onLine = (text: string): void => this.#log(text);
-      const record = await this.#resolver.resolve(base, { owner, onLine, signal: this.#signal });
+      const resolving = this.#resolver.resolve(base, { owner, onLine, signal: this.#signal });
+      const record = await resolving.catch((error: unknown) => {
+        this.#step(BASE_STEP, { state: "failed", endedAt: new Date().toISOString() });
+        throw error;
+      });
       this.#signal.throwIfAborted();
       if (record.below !== null) {
         throw new HoldfastError(

@@ -47,10 +47,11 @@ export async function finalizeImage(
   );
   journal.updateStep(FINALIZE_STEP, { state: "running", startedAt: new Date().toISOString() });
   try {
-    const place = { ...image, memoryBytes: settings.floorBytes, diskBytes: settings.diskBytes };
+    const { layers, config } = image;
+    const place = { layers, config, memoryBytes: settings.floorBytes, diskBytes: settings.diskBytes };
     const { floor, user } = await withSandbox(bench, place, async (sandbox) => {
-      const known = await knownUser(sandbox, image.config);
-      return { user: known, floor: await prove(bench, { sandbox, config: image.config, user: known, failing }) };
+      const known = await knownUser(sandbox, config);
+      return { user: known, floor: await prove(bench, { sandbox, config, user: known, failing }) };
     });
     const { startPeakBytes: peak, readyMs } = floor;
     journal.log(
@@ -61,7 +62,6 @@ export async function finalizeImage(
         : `ready after ${formatDuration(readyMs)}, with ${formatBytes(peak)} at most`,
     );
     journal.updateStep(FINALIZE_STEP, { state: "done", endedAt: new Date().toISOString(), memoryPeakBytes: peak });
-    const { config } = image;
     return { floor, config: config.user?.includes(":") === true ? { ...config, user } : config };
   } catch (reason) {
     signal.throwIfAborted();

@@ -25,7 +25,7 @@ const SHARED: Partial<Record<ConfigField, { flag: string; variable: string }>> =
   pool: { flag: "pool", variable: "HOLDFAST_POOL" },
 };
 
-const PATHS: readonly ConfigField[] = ["stateDirectory", "tlsCertificate", "tlsKey"];
+const PATHS: readonly ConfigField[] = ["stateDirectory", "tlsCertificate", "tlsKey", "scratchDirectory"];
 
 const KINDS: Readonly<Record<string, FieldKind>> = {
   string: "text",
@@ -33,6 +33,7 @@ const KINDS: Readonly<Record<string, FieldKind>> = {
   boolean: "boolean",
   enum: "choice",
   record: "object",
+  array: "object",
 };
 
 type Schema = z.core.$ZodType;

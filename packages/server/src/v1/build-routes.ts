@@ -16,6 +16,9 @@ import type { OpenStreams, ResponseStream } from "./response-stream.js";
 import { until } from "./until.js";
 import { callerName } from "./views.js";
 
+/** For those who do not follow a log. */
+const SILENT_MS = 500;
+
 export function buildRoutes(parts: ServerParts, streams: OpenStreams): FastifyPluginAsync {
   const { images, log } = parts;
 
@@ -48,9 +51,17 @@ export function buildRoutes(parts: ServerParts, streams: OpenStreams): FastifyPl
       return writeLine(stream, { type: "build", build: info } satisfies BuildLine);
     };
     await tell();
-    const stop = query.follow ? stream.closed : AbortSignal.any([stream.closed, AbortSignal.timeout(1)]);
-    for await (const entry of until(build.log({ from: query.from, signal: stop }), [stream.closed])) {
-      if (!(await tell()) || !(await writeLine(stream, { type: "log", ...entry } satisfies BuildLine))) return;
+    // What is there is read at once; a log that has nothing more to say for a moment has been read to its end.
+    const silent = new AbortController();
+    const timer = query.follow ? undefined : setTimeout(() => silent.abort(), SILENT_MS);
+    try {
+      const signal = AbortSignal.any([stream.closed, silent.signal]);
+      for await (const entry of until(build.log({ from: query.from, signal }), [stream.closed])) {
+        timer?.refresh();
+        if (!(await tell()) || !(await writeLine(stream, { type: "log", ...entry } satisfies BuildLine))) return;
+      }
+    } finally {
+      clearTimeout(timer);
     }
     if (stream.closed.aborted) return;
     const last = buildInfo(build.info());
