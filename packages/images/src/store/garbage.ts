@@ -102,8 +102,11 @@ export class Holdings {
         ({ id, createdAt }) => !options.isNamed(id) && Date.parse(createdAt) <= options.createdBeforeMs,
       ),
     );
-    // Nothing but the going of a child makes an image free to go that was not so before.
-    const queue = [...candidates];
+    // Nothing but the going of a child makes an image free to go that was not so before. The newest go first, and snapshots
+    // before what they lie on: of two that share what a sandbox stands on, the same one stays every time.
+    const queue = [...candidates].sort(
+      (a, b) => Date.parse(a.createdAt) - Date.parse(b.createdAt) || Number(a.disk !== null) - Number(b.disk !== null),
+    );
     for (let image = queue.pop(); image !== undefined; image = queue.pop()) {
       if (!candidates.has(image) || isUsed(this.usesOf(image, options.users))) continue;
       const parent = image.parent === null ? undefined : this.#images.get(image.parent);
