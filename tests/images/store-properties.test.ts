@@ -76,9 +76,9 @@ class Model {
     const elsewhere = this.others(record).flatMap(layersOf);
     const own = layersOf(record).filter((layer) => !elsewhere.includes(layer));
     const needed = [...this.claims, ...this.sandboxes.flatMap(({ layers }) => layers)];
-    return (
-      this.others(record).some(({ parent }) => parent === record.id) || own.some((layer) => needed.includes(layer))
-    );
+    // What was made of a snapshot has its files, or their layer, for itself.
+    const isStoodOn = record.disk === null && this.others(record).some(({ parent }) => parent === record.id);
+    return isStoodOn || own.some((layer) => needed.includes(layer));
   }
 
   needed(): Set<LayerId> {
