@@ -2,7 +2,7 @@
  * Build big, run small: whatever the builder had, the image has everything in it and runs with what is asked for, from its
  * floor on. `npm run matrix` goes through all of it; without it, through a selection.
  */
-import { execFileSync } from "node:child_process";
+import { spawnSync } from "node:child_process";
 import { readFileSync } from "node:fs";
 import type { Sandbox } from "@holdfast/engine";
 import { type ImageRecord, planSandbox } from "@holdfast/images";
@@ -160,6 +160,7 @@ describe("an image", () => {
 /** As the kernel has it, where commands run. */
 function limitOnHost({ id }: Sandbox): number {
   const at = (name: string) => ["-path", `*/holdfast/${id}/cmd/${name}`];
-  const found = execFileSync("find", ["/sys/fs/cgroup", ...at("memory.max"), "-o", ...at("memory.limit_in_bytes")]);
-  return Number(readFileSync(found.toString().trim(), "utf8"));
+  // It fails if a cgroup of somebody else goes while it looks.
+  const { stdout } = spawnSync("find", ["/sys/fs/cgroup", ...at("memory.max"), "-o", ...at("memory.limit_in_bytes")]);
+  return Number(readFileSync(stdout.toString().trim(), "utf8"));
 }
