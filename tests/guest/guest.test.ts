@@ -34,14 +34,14 @@ function testFiles(): string[] {
 const wholeGuest = testFiles().filter((name) => !name.startsWith("file-"));
 
 beforeAll(async () => {
-  expect(await runGuestTool("make", ["all", "asan"])).toBeUndefined();
+  expect(await runGuestTool("make", ["-j2", "all", "asan"])).toBeUndefined();
 }, TIMEOUT_MS);
 
-test.each(testFiles())("%s", { timeout: TIMEOUT_MS }, async (name) => {
+test.concurrent.each(testFiles())("%s", { timeout: TIMEOUT_MS }, async (name) => {
   expect(await runGuestTool(process.execPath, ["--test", "--test-reporter=spec", `tests/${name}`])).toBeUndefined();
 });
 
-test.each(wholeGuest)("%s, with sanitizers", { timeout: TIMEOUT_MS }, async (name) => {
+test.concurrent.each(wholeGuest)("%s, with sanitizers", { timeout: TIMEOUT_MS }, async (name) => {
   const sanitized = { GUEST_BINARY: "build/holdfast-guest-asan" };
   const args = ["--test", "--test-reporter=spec", `tests/${name}`];
   expect(await runGuestTool(process.execPath, args, sanitized)).toBeUndefined();

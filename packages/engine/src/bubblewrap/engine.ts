@@ -1,5 +1,5 @@
 /** The bubblewrap engine: keeps the list of sandboxes that this process answers for. */
-import { chmodSync, existsSync, mkdirSync, rmdirSync } from "node:fs";
+import { chmodSync, mkdirSync, rmdirSync } from "node:fs";
 import { isAbsolute, join } from "node:path";
 import { createSandboxId, HoldfastError, invalidArgument, type SandboxId } from "@holdfast/protocol";
 import { createOomLog, detectCgroups } from "../cgroups/index.js";
@@ -8,7 +8,7 @@ import { GuestConnection } from "../guest/connection.js";
 import { findProgram } from "../host/find-program.js";
 import { Launcher } from "../host/launcher.js";
 import { bootId, ourIdentity } from "../host/processes.js";
-import { listUidClaims, releaseUidRange } from "../host/uid-ranges.js";
+import { listUidClaims, removeStaleUidClaims } from "../host/uid-ranges.js";
 import type { OurPrograms } from "../images/above.js";
 import { prepareSkeleton } from "../images/host-image.js";
 import { removeOldSkeletons } from "../images/old-skeletons.js";
@@ -211,9 +211,7 @@ export class BubblewrapEngine implements Engine {
       const why = await this.#sweepOne(id, options.which ?? "all");
       if (why !== undefined) reports.push({ id, why });
     }
-    for (const claim of listUidClaims()) {
-      if (claim.owner !== "" && !existsSync(claim.owner)) releaseUidRange(claim.slot);
-    }
+    removeStaleUidClaims();
     await this.#host.layers.sweep((name, error) => {
       this.#host.log.warn(
         { layer: name, error: HoldfastError.from(error).message },

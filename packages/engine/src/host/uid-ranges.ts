@@ -3,9 +3,10 @@
  * keyrings, inotify watches, signals). A range is claimed by creating a file, whose name is the range and whose text says
  * for whom; the directory is one for the whole host, whatever state directory is in use.
  */
-import { closeSync, mkdirSync, openSync, readdirSync, readFileSync, rmSync, writeSync } from "node:fs";
+import { existsSync, linkSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { HoldfastError } from "@holdfast/protocol";
+import { isAlive, ourIdentity } from "./processes.js";
 
 const CLAIMS_DIRECTORY = "/run/holdfast/uid-ranges";
 /** Above everything that distributions, systemd (which stops at 0x6fffffff) and /etc/subuid give away. */
@@ -21,16 +22,25 @@ export interface UidRange {
 const rangeOf = (slot: number): UidRange => ({ slot, base: FIRST_UID + slot * RANGE_SIZE });
 const claimPath = (slot: number): string => join(CLAIMS_DIRECTORY, String(slot));
 
-/** A new file, or undefined if somebody has it. Whoever ends the host's last sandbox removes the directory meanwhile. */
-function openClaim(slot: number): number | undefined {
+/**
+ * False if somebody has it. The name appears with its text, so that whoever is killed here leaves nothing that says for
+ * nobody; a draft of a dead process says so by its name. Whoever ends the host's last sandbox removes the directory meanwhile.
+ */
+function claim(slot: number, owner: string): boolean {
+  const { pid, startTicks } = ourIdentity();
+  const draft = join(CLAIMS_DIRECTORY, `.${pid}.${startTicks}`);
   for (let attempt = 0; ; attempt++) {
     try {
-      return openSync(claimPath(slot), "wx", 0o600);
+      writeFileSync(draft, owner, { mode: 0o600 });
+      linkSync(draft, claimPath(slot));
+      return true;
     } catch (error) {
       const { code } = error as NodeJS.ErrnoException;
-      if (code === "EEXIST") return undefined;
+      if (code === "EEXIST") return false;
       if (code !== "ENOENT" || attempt > 10) throw HoldfastError.from(error);
       mkdirSync(CLAIMS_DIRECTORY, { recursive: true, mode: 0o755 });
+    } finally {
+      rmSync(draft, { force: true });
     }
   }
 }
@@ -40,11 +50,7 @@ export function claimUidRange(owner: string): UidRange {
   const start = Math.floor(Math.random() * RANGE_COUNT);
   for (let i = 0; i < RANGE_COUNT; i++) {
     const slot = (start + i) % RANGE_COUNT;
-    const file = openClaim(slot);
-    if (file === undefined) continue;
-    writeSync(file, owner);
-    closeSync(file);
-    return rangeOf(slot);
+    if (claim(slot, owner)) return rangeOf(slot);
   }
   throw new HoldfastError("host_capacity", `all ${RANGE_COUNT} uid ranges are in use`, {
     hint: "End some sandboxes first, or run `holdfast sweep`.",
@@ -59,16 +65,19 @@ export interface UidClaim extends UidRange {
   readonly owner: string;
 }
 
-export function listUidClaims(): UidClaim[] {
-  let names: string[];
+function namesOfClaims(): string[] {
   try {
-    names = readdirSync(CLAIMS_DIRECTORY);
+    return readdirSync(CLAIMS_DIRECTORY);
   } catch {
     // Nobody has claimed anything since boot.
     return [];
   }
+}
+
+export function listUidClaims(): UidClaim[] {
   const claims: UidClaim[] = [];
-  for (const name of names) {
+  for (const name of namesOfClaims()) {
+    if (!/^\d+$/.test(name)) continue;
     try {
       claims.push({ ...rangeOf(Number(name)), owner: readFileSync(claimPath(Number(name)), "utf8") });
     } catch {
@@ -76,4 +85,14 @@ export function listUidClaims(): UidClaim[] {
     }
   }
   return claims;
+}
+
+/** Takes back what belongs to nobody: ranges of sandboxes that are gone, drafts of processes that are. */
+export function removeStaleUidClaims(): void {
+  for (const { slot, owner } of listUidClaims()) if (!existsSync(owner)) releaseUidRange(slot);
+  for (const name of namesOfClaims()) {
+    const [, pid, startTicks] = /^\.(\d+)\.(\d+)$/.exec(name) ?? [];
+    if (startTicks === undefined || isAlive({ pid: Number(pid), startTicks })) continue;
+    rmSync(join(CLAIMS_DIRECTORY, name), { force: true });
+  }
 }

@@ -1,11 +1,12 @@
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { afterEach, expect, test } from "vitest";
+import { afterAll, afterEach, expect, test } from "vitest";
 import { DeliveredOffsets } from "./delivered-offsets.js";
 
 const directory = mkdtempSync(join(tmpdir(), "holdfast-delivered-"));
 afterEach(() => rmSync(join(directory, "offsets"), { force: true }));
+afterAll(() => rmSync(directory, { recursive: true }));
 const open = () => new DeliveredOffsets(join(directory, "offsets"));
 
 test("begins at the first byte", () => {
