@@ -15,15 +15,10 @@ function pureProject(name: string, include: string): TestProjectInlineConfigurat
  * Tests on the real kernel. They measure budgets, count leaked processes and mounts, and this may be a host of two
  * cores: one file at a time, one project after the other.
  */
-function kernelProject(
-  name: string,
-  groupOrder: number,
-  more: TestProjectInlineConfiguration["test"] = {},
-): TestProjectInlineConfiguration {
+function kernelProject(name: string, groupOrder: number): TestProjectInlineConfiguration {
   return {
     extends: true,
     test: {
-      ...more,
       name,
       include: [`tests/${name}/**/*.test.ts`],
       pool: "forks",
@@ -43,8 +38,7 @@ export default defineConfig({
     projects: [
       pureProject("unit", "packages/*/src/**/*.test.ts"),
       pureProject("house", "tests/house/**/*.test.ts"),
-      // Its files are programs of their own, which make no sandboxes: two at a time leave no core idle.
-      kernelProject("guest", 1, { maxConcurrency: 2 }),
+      kernelProject("guest", 1),
       kernelProject("engine", 2),
       kernelProject("security", 3),
       kernelProject("images", 4),

@@ -37,10 +37,9 @@ const char *hardlinks_seen(const struct stat *status, const char *path) {
     if (2 * count >= capacity) grow();
     struct seen *slot = slot_of(status->st_dev, status->st_ino);
     if (slot->path) return slot->path;
-    size_t length = strlen(path);
-    char *copy = allocate(NULL, length + 1);
-    memcpy(copy, path, length + 1);
-    *slot = (struct seen){ status->st_dev, status->st_ino, copy };
+    /* Half of the table is empty, and while it grows there are two. */
+    remember_more(6 * sizeof *slot);
+    *slot = (struct seen){ status->st_dev, status->st_ino, remember_path(path) };
     count++;
     return NULL;
 }

@@ -72,9 +72,9 @@ static void wait_for_end(const char *path, const struct tar_entry *entry, mode_t
         pending_capacity = pending_capacity ? pending_capacity * 2 : 64;
         pending = allocate(pending, pending_capacity * sizeof *pending);
     }
-    size_t length = strlen(path);
-    char *copy = allocate(NULL, length + 1);
-    memcpy(copy, path, length + 1);
+    /* The list grows by doubling: at worst it takes three times its entries while it does. */
+    remember_more(3 * sizeof *pending);
+    char *copy = remember_path(path);
     pending[pending_count] = (struct pending_directory){
         .path = copy,
         .order = pending_count,

@@ -8,6 +8,8 @@
 #include "pack.h"
 #include "report.h"
 
+#define NAMES_BYTES_MAX ((size_t)256 * 1024 * 1024)
+
 static int compare(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
 
 struct names names_read(int directory_fd) {
@@ -20,6 +22,7 @@ struct names names_read(int directory_fd) {
     for (struct dirent *found; (errno = 0, found = readdir(stream));) {
         if (strcmp(found->d_name, ".") == 0 || strcmp(found->d_name, "..") == 0) continue;
         size_t run = strlen(found->d_name) + 1;
+        if (length + run > NAMES_BYTES_MAX) fail("too_large", "a directory has more names than fit into 256 MiB");
         if (length + run > capacity) {
             capacity = (capacity + run) * 2;
             names.text = allocate(names.text, capacity);

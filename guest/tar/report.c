@@ -7,6 +7,8 @@
 #include <unistd.h>
 
 #define ENTRY_SHOWN 1024
+#define REMEMBERED_BYTES_MAX ((size_t)512 * 1024 * 1024)
+#define ALLOCATION_BYTES 16 /* what each one takes beside what was asked for */
 
 static char entry_name[ENTRY_SHOWN];
 static size_t entry_length;
@@ -105,4 +107,16 @@ void *allocate(void *former, size_t length) {
         fail_errno("allocate");
     }
     return memory;
+}
+
+void remember_more(size_t bytes) {
+    static size_t remembered;
+    remembered += bytes;
+    if (remembered > REMEMBERED_BYTES_MAX) fail("too_large", "there are more directories or links than fit into 512 MiB");
+}
+
+char *remember_path(const char *path) {
+    size_t length = strlen(path) + 1;
+    remember_more(length + ALLOCATION_BYTES);
+    return memcpy(allocate(NULL, length), path, length);
 }

@@ -14,4 +14,11 @@ _Noreturn void fail_errno(const char *step);
 
 void *allocate(void *former, size_t length);
 
+/*
+ * For what is kept until the end, of which a hostile archive or tree may have millions: it fails with "too_large" long
+ * before the memory of the host is gone.
+ */
+char *remember_path(const char *path);
+void remember_more(size_t bytes);
+
 #endif

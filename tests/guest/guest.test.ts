@@ -37,11 +37,11 @@ beforeAll(async () => {
   expect(await runGuestTool("make", ["-j2", "all", "asan"])).toBeUndefined();
 }, TIMEOUT_MS);
 
-test.concurrent.each(testFiles())("%s", { timeout: TIMEOUT_MS }, async (name) => {
+test.each(testFiles())("%s", { timeout: TIMEOUT_MS }, async (name) => {
   expect(await runGuestTool(process.execPath, ["--test", "--test-reporter=spec", `tests/${name}`])).toBeUndefined();
 });
 
-test.concurrent.each(wholeGuest)("%s, with sanitizers", { timeout: TIMEOUT_MS }, async (name) => {
+test.each(wholeGuest)("%s, with sanitizers", { timeout: TIMEOUT_MS }, async (name) => {
   const sanitized = { GUEST_BINARY: "build/holdfast-guest-asan" };
   const args = ["--test", "--test-reporter=spec", `tests/${name}`];
   expect(await runGuestTool(process.execPath, args, sanitized)).toBeUndefined();
