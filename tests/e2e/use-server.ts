@@ -31,8 +31,11 @@ export class ServerInUse {
   scratch = "";
 
   #before: Inventory | undefined;
+  readonly #settings: Readonly<Record<string, string>>;
 
-  constructor() {
+  /** `settings`: variables of the server's configuration. */
+  constructor(settings: Readonly<Record<string, string>> = {}) {
+    this.#settings = settings;
     beforeAll(async () => {
       // Up to date it costs a second, and nothing stale can be tested.
       execFileSync(process.execPath, [join(root, "node_modules/typescript/bin/tsc"), "-b", join(root, "packages/cli")]);
@@ -57,7 +60,9 @@ export class ServerInUse {
   }
 
   async serve(): Promise<void> {
-    this.process = this.start("serve", "--json", "--port", "0");
+    this.process = new CliProcess(process.execPath, [CLI, "serve", "--json", "--port", "0"], {
+      env: { HOLDFAST_STATE_DIR: this.stateDirectory, ...this.#settings },
+    });
     while (!this.process.stdout.includes("\n")) await once(this.process.child.stdout, "data");
     this.ready = JSON.parse(this.process.stdout) as Ready;
     // The pool of a server that starts anew is mounted anew.

@@ -1,5 +1,5 @@
 /** What is done once is not done again, and what is wanted by many is done once. */
-import { existsSync, readFileSync, rmSync } from "node:fs";
+import { existsSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import type { Build, BuildId, BuildLogEntry } from "@holdfast/images";
@@ -153,6 +153,88 @@ describe("a builder", () => {
     expect(use.builder.list({ owner: "key2" }).map(({ id }) => id)).toEqual([other.id]);
   });
 
+  it("shows an owner their own builds, and not the operator's", async () => {
+    await use.build([RANDOM]);
+    const own = await use.start([run("false")], { owner: "key1" });
+    await expect(own.image).rejects.toMatchObject({ code: "build_failed" });
+    expect(use.builder.list({ owner: "key1" }).map(({ id }) => id)).toEqual([own.id]);
+    expect(use.builder.list({ owner: "key2" })).toEqual([]);
+    expect(use.builder.list()).toHaveLength(2);
+  });
+
+  it("gives a key the operator's steps and its own, and no other key's", async () => {
+    const states = async (owner: string | null): Promise<string[]> => {
+      const build = await use.start([RANDOM], { owner });
+      await build.image;
+      return build.info().steps.map(({ state }) => state);
+    };
+    await use.build([RANDOM, run("false")], { owner: "key1" }).catch(() => {});
+    expect(await states("key2")).toEqual(["done", "done", "done"]);
+    expect(await states("key1")).toEqual(["done", "cached", "done"]);
+    await use.build([RANDOM, run("true")]);
+    expect(await states("key3")).toEqual(["done", "cached", "done"]);
+  });
+
+  it("neither joins nor waits for the build of another key that has less", {
+    timeout: patienceMs(60_000),
+  }, async () => {
+    const builder = use.open({ parallel: 4 });
+    const steps = [run("i=0; while [ $i -lt 100000 ]; do i=$((i + 1)); done"), RANDOM];
+    const start = (owner: string | null, cpus: number) =>
+      builder.start({ recipe: recipe(steps), owner, builder: { ...SMALL_BUILDER, cpus } });
+    const poor = await start("key1", 0.01);
+    const own = ["key2", "key2", null].map((owner) => start(owner, 1));
+    const [first, second, operators] = await Promise.all((await Promise.all(own)).map(({ image }) => image));
+    expect(poor.info().state).toBe("building");
+    expect(first?.id).toBe(second?.id);
+    expect(operators?.owner).toBe(null);
+    const other = await poor.image;
+    expect([first?.layers[0], operators?.layers[0]]).not.toContain(other.layers[0]);
+  });
+
+  it("gives an image of its own to whoever wants other limits, on the same layers", async () => {
+    const limits = { memoryBytes: 512 * MIB, cpuMillis: 1000 };
+    const names = [{ owner: null, name: "one", tag: "latest" }];
+    const first = await use.build([RANDOM], { limits, names });
+    const other = await use.build([RANDOM], { limits: { ...limits, cpuMillis: 2000 } });
+    expect(other).toMatchObject({ layers: first.layers, limits: { cpuMillis: 2000 }, digest: first.digest });
+    expect(use.store.require("one", null)).toEqual(first);
+    expect((await use.build([RANDOM], { limits })).id).toBe(first.id);
+    expect((await use.build([RANDOM], { limits: { ...limits, cpuMillis: 2000 } })).id).toBe(other.id);
+    const higher = { limits: { ...limits, cpuMillis: 3000 }, builder: { ...SMALL_BUILDER, runtimeMemoryMb: 128 } };
+    expect((await use.build([RANDOM], higher)).floor?.memoryBytes).toBe(128 * MIB);
+    expect(use.store.get(first.id)).toEqual(first);
+    const [one, two] = await Promise.all(
+      [1000, 2000].map((cpuMillis) => use.build([run("sleep 1"), RANDOM], { limits: { cpuMillis } })),
+    );
+    expect([one?.limits, two?.limits]).toEqual([{ cpuMillis: 1000 }, { cpuMillis: 2000 }]);
+    expect(one?.layers).toEqual(two?.layers);
+  });
+
+  it("gives no higher floor than the default to whoever asks for none", { timeout: patienceMs(60_000) }, async () => {
+    const { runtimeMemoryMb: _, ...builder } = SMALL_BUILDER;
+    const image = await use.build([RANDOM], { builder: { ...builder, runtimeMemoryMb: 1100 } });
+    expect(image.floor?.memoryBytes).toBe(1100 * MIB);
+    expect((await use.build([RANDOM], { builder })).floor?.memoryBytes).toBe(1024 * MIB);
+  });
+
+  it("runs again what stands on a stage that had to be run again", async () => {
+    const { base } = recipe([]);
+    const whole = recipe([run("cp /uuid /copy")], {
+      base: { kind: "stage", index: 0 },
+      stages: [{ base, steps: [RANDOM] }],
+    });
+    const first = await use.build([], { recipe: whole });
+    const steps = join(use.store.directory, "steps");
+    const lost = first.layers[1] as string;
+    for (const name of readdirSync(steps)) {
+      if (readFileSync(join(steps, name), "utf8").includes(lost)) rmSync(join(steps, name));
+    }
+    await use.store.remove(first.id);
+    const image = await use.build([], { recipe: whole });
+    expect((await use.inside(image, "cmp /uuid /copy && echo same")).stdout).toBe("same\n");
+  });
+
   it("keeps a promised id, and takes it once", async () => {
     const id = createBuildId();
     const build = await use.start([RANDOM], { id });
@@ -200,6 +282,19 @@ describe("a builder", () => {
     rmSync(use.store.blobs.path(file?.digest ?? missing));
     await expect(use.start([{ kind: "copy", tree, to: "/x" }])).rejects.toMatchObject({
       details: { missing: [file?.digest] },
+    });
+  });
+
+  it("refuses more files than can be listed in a moment", async () => {
+    const tree = await use.addBlob(Buffer.alloc(65 * MIB, " "));
+    const copy = (to: string, digest = tree) => ({ kind: "copy", tree: digest, to }) as const;
+    await expect(use.start([copy("/a")])).rejects.toMatchObject({
+      code: "invalid_argument",
+      message: expect.stringMatching(/^recipe: the manifest sha256:\w+ came to 65 MiB, more than 64 MiB$/),
+    });
+    const others = await Promise.all([1, 2, 3].map((byte) => use.addBlob(Buffer.alloc(50 * MIB, byte))));
+    await expect(use.start(others.map((digest) => copy("/b", digest)))).rejects.toMatchObject({
+      message: "recipe: the manifests of the recipe's files came to 150 MiB, more than 128 MiB",
     });
   });
 

@@ -175,6 +175,20 @@ describe("finalizing", () => {
     expect(use.store.list()).toEqual([use.tiny]);
   });
 
+  it("is tried with a higher floor by those who have waited for one that was too low", {
+    timeout: patienceMs(60_000),
+  }, async () => {
+    const steps = [run("sleep 1")];
+    const start = { command: `${HUNGRY} && sleep 100`, readyWhen: { kind: "seconds", seconds: 2 } } as const;
+    const [low, high] = await Promise.all(
+      [64, 250].map((runtimeMemoryMb) =>
+        use.start([], { recipe: recipe(steps, { start }), builder: { ...SMALL_BUILDER, runtimeMemoryMb } }),
+      ),
+    );
+    await expect(low?.image).rejects.toMatchObject({ details: { step: "finalize" } });
+    expect((await high?.image)?.floor?.memoryBytes).toBe(250 * MIB);
+  });
+
   it("fails if the start command ends, with its last words", async () => {
     const start = { command: "echo no config >&2; exit 5", readyWhen: { kind: "port", port: 8000 } } as const;
     const build = await use.start([], { recipe: recipe([], { start }) });

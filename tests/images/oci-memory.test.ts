@@ -1,7 +1,20 @@
-/** 512 MiB in every direction, in a process whose memory is watched: it grows by less than 64 MiB. */
+/**
+ * 512 MiB in every direction, in a process whose memory is watched: it grows by less than 64 MiB. It and the programs that it
+ * starts have half of the image's size between them, files in memory included: who keeps more is killed.
+ */
 import { execFileSync } from "node:child_process";
 import { createHash } from "node:crypto";
-import { createReadStream, createWriteStream, mkdtempSync, rmSync, statSync } from "node:fs";
+import {
+  createReadStream,
+  createWriteStream,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  rmdirSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from "node:fs";
 import { createServer, type Server } from "node:http";
 import { join } from "node:path";
 import { pipeline } from "node:stream/promises";
@@ -14,6 +27,7 @@ import { buildImages } from "../helpers/use-images.js";
 
 const SIZE_BYTES = 512 * MIB;
 const MAX_GROWTH_BYTES = 64 * MIB;
+const CAP_BYTES = 256 * MIB;
 const SLOW_MS = 300_000;
 
 interface Outcome {
@@ -23,6 +37,25 @@ interface Outcome {
   readonly result: { readonly id: string; readonly sizeBytes: number };
 }
 
+/** A cgroup that gives no more memory than that. */
+function makeCap(): string {
+  const name = `${process.env.HOLDFAST_CGROUP_PARENT ?? "holdfast-test"}-cap-${process.pid}`;
+  const v1 = join("/sys/fs/cgroup/memory", name);
+  if (existsSync("/sys/fs/cgroup/memory/memory.limit_in_bytes")) {
+    mkdirSync(v1);
+    writeFileSync(join(v1, "memory.swappiness"), "0");
+    writeFileSync(join(v1, "memory.limit_in_bytes"), String(CAP_BYTES));
+    return v1;
+  }
+  const v2 = join("/sys/fs/cgroup", name);
+  writeFileSync("/sys/fs/cgroup/cgroup.subtree_control", "+memory");
+  mkdirSync(v2);
+  writeFileSync(join(v2, "memory.max"), String(CAP_BYTES));
+  if (existsSync(join(v2, "memory.swap.max"))) writeFileSync(join(v2, "memory.swap.max"), "0");
+  return v2;
+}
+
+let cap: string;
 let directory: string;
 let mover: ScriptProcess;
 
@@ -46,7 +79,12 @@ beforeAll(async () => {
     `cd ${directory}; mkdir root state; head -c ${SIZE_BYTES / 2} /dev/urandom > root/random
      head -c ${SIZE_BYTES / 2} /dev/zero > root/zeros; tar -C root -cf layer.tar .; rm -r root`,
   ]);
-  mover = runScript("oci-move.mjs", [join(directory, "state")]);
+  cap = makeCap();
+  mover = runScript(
+    "oci-move.mjs",
+    [join(directory, "state")],
+    ["sh", "-c", 'echo $$ >"$0/cgroup.procs"; exec "$@"', cap],
+  );
   await mover.next();
   execFileSync("python3", ["-c", MAKE_LAYOUT, directory]);
 }, SLOW_MS);
@@ -54,6 +92,7 @@ beforeAll(async () => {
 afterAll(async () => {
   mover.child.stdin?.end();
   await mover.exited;
+  rmdirSync(cap);
   rmSync(directory, { recursive: true, force: true });
 });
 

@@ -2,7 +2,15 @@
 import { readdirSync } from "node:fs";
 import { join } from "node:path";
 import type { Sandbox } from "@holdfast/engine";
-import { exportImage, type ImageRecord, importImage, planSandbox, prepareFork, takeSnapshot } from "@holdfast/images";
+import {
+  exportImage,
+  type ImageName,
+  type ImageRecord,
+  importImage,
+  planSandbox,
+  prepareFork,
+  takeSnapshot,
+} from "@holdfast/images";
 import { afterEach, describe, expect, it } from "vitest";
 import { patienceMs, scaled } from "../helpers/scale.js";
 import { shell } from "../helpers/use-engine.js";
@@ -74,6 +82,26 @@ describe.each(["btrfs", "dir"] as const)("on a %s pool", (pool) => {
     background.detach();
     await Promise.all([original.kill("the test"), copy.kill("the test")]);
     expect(await said(await createFrom(image), "cat x")).toBe("x\n");
+  });
+
+  it("a snapshot that cannot be called what it was to be called leaves nothing", {
+    timeout: patienceMs(60_000),
+  }, async () => {
+    const parent = await prepared();
+    const original = await createFrom(parent);
+    const taken = (names: readonly ImageName[]) =>
+      takeSnapshot(imagesContext(use), original, { owner: "key-a", parent, names });
+    const own: ImageName = { owner: "key-a", name: "snap", tag: "latest" };
+    const { image: first } = await taken([own]);
+    const [images, layers] = [use.store.list(), use.engine.layers.list()];
+    // The operator's name is not theirs to give, and that shows only when the image is there.
+    await expect(taken([own, { ...own, owner: null }])).rejects.toMatchObject({ code: "access_denied" });
+    await expect(taken([{ ...own, name: "Bad Name" }])).rejects.toMatchObject({ code: "invalid_argument" });
+    expect(use.store.list()).toEqual(images);
+    expect(use.engine.layers.list().sort()).toEqual(layers.sort());
+    expect(use.store.require("snap", "key-a").id).toBe(first.id);
+    expect(readdirSync(join(use.store.directory, "claims"))).toEqual([]);
+    await use.store.remove(first.id);
   });
 
   it("snapshots of snapshots stay as deep as the first", { timeout: patienceMs(120_000) }, async () => {

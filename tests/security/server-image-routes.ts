@@ -180,6 +180,7 @@ export const IMAGES: readonly Route[] = [
   { route: "PUT /v1/images/blobs/:digest" },
   {
     route: "POST /v1/images/builds",
+    bodyMb: 8,
     body: { recipe: { version: 1, base: { kind: "base" }, steps: [], stages: [], start: null } },
     wrong: {
       recipe: ["null", "1", "[]", "{}", '{"version":2}'],

@@ -95,7 +95,11 @@ export function wrongBodies(route: Route, id: string): Wrong[] {
       names: "body",
       request: requestTo(route, id, { headers: [JSON_TYPE, ["Content-Length", 100 * MIB]] }),
     },
-    post("2 MiB", JSON.stringify({ ...right, unknownField: "x".repeat(2 * MIB) }), "body"),
+    post(
+      "more than it takes",
+      JSON.stringify({ ...right, unknownField: "x".repeat(((route.bodyMb ?? 1) + 1) * MIB) }),
+      "body",
+    ),
   ];
 }
 

@@ -5,6 +5,8 @@ export interface Route {
   readonly route: string;
   /** A right JSON body. Without one the route takes none, or not JSON. */
   readonly body?: Readonly<Record<string, unknown>>;
+  /** How long it may be; 1 MiB if absent. */
+  readonly bodyMb?: number;
   /** For each field, dotted, wrong values as JSON text. */
   readonly wrong?: Readonly<Record<string, readonly string[]>>;
   /** A right query, if one is needed. */

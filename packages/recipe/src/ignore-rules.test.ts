@@ -18,6 +18,16 @@ describe("a wildcard", () => {
     expect(others.filter((path) => globPattern(glob).test(path))).toEqual([]);
   });
 
+  test.each(["*a*a*a*a*a*a*a*a*a*a*a*a*a*a*a*a*b", "?*".repeat(60), "[^b]*".repeat(60)])(
+    "is quick, whatever it is: %s",
+    (glob) => {
+      const began = performance.now();
+      expect(globPattern(`${glob}x`).test("a".repeat(255))).toBe(false);
+      expect(globPattern(`**/${glob}/**/${glob}x`, { doubleStar: true }).test("a/".repeat(2000))).toBe(false);
+      expect(performance.now() - began).toBeLessThan(5000);
+    },
+  );
+
   test.each(["[", "[a", "[^", "[z-a]", "[a-", "[\\"])("that is not well formed is refused: %s", (glob) => {
     expect(() => globPattern(glob)).toThrow("not ended well");
   });

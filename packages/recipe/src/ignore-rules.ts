@@ -1,11 +1,11 @@
 /** What an ignore file says, in the language of `.dockerignore`: the last rule that matches a path or a directory above it wins. */
 
-import { globPattern } from "./glob.js";
+import { type GlobPattern, globPattern } from "./glob.js";
 import { cleanPath } from "./paths.js";
 
 interface Rule {
   readonly keeps: boolean;
-  readonly pattern: RegExp;
+  readonly pattern: GlobPattern;
 }
 
 /** For each rule, whether it matches the path or a directory above it. */

@@ -285,3 +285,18 @@ describe("bad input is refused at once, by the argument's name:", () => {
     expect(act).toThrow(message);
   });
 });
+
+test("nobody can change an image by what it shows of itself", async () => {
+  const image = Image.base()
+    .aptInstall(["cmake"])
+    .addFile("/a", new Uint8Array([1, 2]))
+    .builder({ memoryMb: 512 });
+  const before = await image.resolve();
+  const [apt, file] = image.steps as unknown as [{ packages: string[] }, { content: Uint8Array }];
+  expect(() => apt.packages.push("x")).toThrow(TypeError);
+  file.content[0] = 9;
+  for (const each of [image, Image.base()]) {
+    expect(() => Object.assign(each.builderOptions, { memoryMb: 1 })).toThrow(TypeError);
+  }
+  expect(canonicalJson((await image.resolve()).recipe)).toBe(canonicalJson(before.recipe));
+});

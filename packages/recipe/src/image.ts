@@ -25,7 +25,7 @@ export class Image {
   readonly #draft: Draft;
 
   private constructor(draft: Draft) {
-    this.#draft = draft;
+    this.#draft = frozen(draft);
   }
 
   /** Debian 12 with what agents' code expects. */
@@ -56,7 +56,12 @@ export class Image {
   }
 
   get steps(): readonly DraftStep[] {
-    return this.#draft.steps;
+    // Bytes cannot be frozen: whoever looks at them gets their own.
+    return frozen(
+      this.#draft.steps.map((step) =>
+        step.kind === "inline-file" ? { ...step, content: step.content.slice() } : step,
+      ),
+    );
   }
 
   get builderOptions(): BuilderOptions {
@@ -241,9 +246,15 @@ export class Image {
   }
 
   #with(changes: Partial<Draft>): Image {
-    const draft = { ...this.#draft, ...changes };
-    return new Image({ ...draft, steps: Object.freeze(draft.steps.map((step) => Object.freeze(step))) });
+    return new Image({ ...this.#draft, ...changes });
   }
+}
+
+/** All the way down; what is frozen is so already. */
+function frozen<T>(value: T): T {
+  if (typeof value !== "object" || value === null || ArrayBuffer.isView(value) || Object.isFrozen(value)) return value;
+  for (const member of Object.values(value)) frozen(member);
+  return Object.freeze(value);
 }
 
 function startFrom(base: Draft["base"]): Draft {

@@ -5,7 +5,7 @@ export { digestOfBytes, digestOfJson, isDigest } from "./digest.js";
 export { type ConvertOptions, convertDockerfile } from "./dockerfile/convert.js";
 export type { CopiedTree, CopyContext, CopyRequest } from "./dockerfile/copy.js";
 export type { DockerfileOptions, Draft, DraftBase, DraftStep, LocalStep } from "./draft.js";
-export { type GlobOptions, globPattern, hasWildcard } from "./glob.js";
+export { type GlobOptions, type GlobPattern, globPattern, hasWildcard } from "./glob.js";
 export { IgnoreRules, type RuleMatches } from "./ignore-rules.js";
 export { Image, type LocalDirOptions } from "./image.js";
 export { parseBuilderOptions } from "./parse-builder-options.js";

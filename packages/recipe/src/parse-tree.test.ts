@@ -85,3 +85,11 @@ test("whatever comes in, it is a tree or refused by name", () => {
     { numRuns: 500 },
   );
 });
+
+test("large and deep trees are checked in a moment", () => {
+  const deep = Array.from({ length: 2000 }, () => "a").join("/");
+  const entries = Array.from({ length: 2000 }, (_, index) => file(`${deep}/${String(index).padStart(4, "0")}`));
+  const began = performance.now();
+  parseTree(tree(...entries));
+  expect(performance.now() - began).toBeLessThan(3000);
+});

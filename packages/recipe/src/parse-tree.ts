@@ -7,12 +7,15 @@ export const MAX_TREE_ENTRIES = 1_000_000;
 const MAX_PATH_BYTES = 4096;
 const MAX_NAME_BYTES = 255;
 const MAX_ID = 2 ** 32 - 2;
+const WRONG_PATH = /(^|\/)\.{0,2}(\/|$)/;
 
+const EVERY_FIELD = ["path", "type", "mode", "uid", "gid"];
 const FIELDS = {
-  file: ["sizeBytes", "digest"],
-  directory: [],
-  symlink: ["target"],
-} as const;
+  file: [...EVERY_FIELD, "sizeBytes", "digest"],
+  directory: EVERY_FIELD,
+  symlink: [...EVERY_FIELD, "target"],
+};
+const ALL_FIELDS = [...new Set(Object.values(FIELDS).flat())];
 
 export function parseTree(value: unknown, field = ""): Tree {
   const members = readObject(value, field, ["version", "entries"]);
@@ -21,7 +24,6 @@ export function parseTree(value: unknown, field = ""): Tree {
     maxItems: MAX_TREE_ENTRIES,
     mayBeEmpty: true,
   });
-  const types = new Map<string, TreeEntry["type"]>();
   let previous: string | undefined;
   for (const [index, { path, type }] of entries.entries()) {
     const at = `${members.at("entries")}[${index}].path`;
@@ -29,28 +31,41 @@ export function parseTree(value: unknown, field = ""): Tree {
       throw refuse(at, path, "a path that is not empty, unless the tree is one single file");
     }
     if (previous !== undefined && path <= previous) throw refuse(at, path, "paths in order, each of them once");
-    requireDirectories(path, types, at);
-    types.set(path, type);
     previous = path;
   }
+  requireDirectories(entries, members.at("entries"));
   return { version: 1, entries };
 }
 
-function requireDirectories(path: string, types: ReadonlyMap<string, string>, field: string): void {
-  for (let slash = path.indexOf("/"); slash !== -1; slash = path.indexOf("/", slash + 1)) {
-    const above = types.get(path.slice(0, slash));
-    if (above !== undefined && above !== "directory")
-      throw refuse(field, path, `a path that leads through no ${above}`);
+/** By looking for what lies below each that is none: a path may have thousands of directories above it. */
+function requireDirectories(entries: readonly TreeEntry[], field: string): void {
+  for (const { path, type } of entries) {
+    if (type === "directory") continue;
+    const below = `${path}/`;
+    const index = firstFrom(entries, below);
+    const found = entries[index]?.path ?? "";
+    if (found.startsWith(below)) throw refuse(`${field}[${index}].path`, found, `a path that leads through no ${type}`);
   }
 }
 
+/** The first that does not come before it, of entries in order. */
+function firstFrom(entries: readonly TreeEntry[], path: string): number {
+  let [low, high] = [0, entries.length];
+  while (low < high) {
+    const middle = (low + high) >>> 1;
+    if ((entries[middle] as TreeEntry).path < path) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
+
 function parseEntry(value: unknown, field: string): TreeEntry {
-  const every = ["path", "type", "mode", "uid", "gid"];
-  const type = readObject(value, field, [...every, ...Object.values(FIELDS).flat()]).get("type");
+  const type: unknown = typeof value === "object" && value !== null && "type" in value ? value.type : undefined;
   if (type !== "file" && type !== "directory" && type !== "symlink") {
+    readObject(value, field, ALL_FIELDS);
     throw refuse(`${field}.type`, type, "file, directory or symlink");
   }
-  const members = readObject(value, field, [...every, ...FIELDS[type]]);
+  const members = readObject(value, field, FIELDS[type]);
   const path = readEntryPath(members.get("path"), members.at("path"));
   const mode = readMode(members.get("mode"), members.at("mode"));
   const owner = readOwner(members.get("uid"), members.get("gid"), field);
@@ -94,8 +109,10 @@ function readEntryPath(value: unknown, field: string): string {
   const expected = 'a relative path without ".", ".." and doubled slashes';
   const path = readText(value, field, { maxBytes: MAX_PATH_BYTES, mayBeEmpty: true, expected });
   if (path === "") return path;
+  if (WRONG_PATH.test(path)) throw refuse(field, path, expected);
+  // Most paths are shorter than any name may be.
+  if (path.length * 3 <= MAX_NAME_BYTES) return path;
   for (const name of path.split("/")) {
-    if (name === "" || name === "." || name === "..") throw refuse(field, path, expected);
     readText(name, field, { maxBytes: MAX_NAME_BYTES, expected: "a name in the path" });
   }
   return path;

@@ -101,8 +101,8 @@ describe("a build", () => {
       names: ["a", "b:1"],
       forceFrom: 0,
     });
-    await buildImage(transport, declared, { name: "one" });
-    expect(JSON.parse(seen.at(-3)?.body ?? "")).toMatchObject({ names: ["one"] });
+    await buildImage(transport, declared, { name: "one", builder: { memoryMb: undefined } });
+    expect(JSON.parse(seen.at(-3)?.body ?? "")).toMatchObject({ names: ["one"], builder: { memoryMb: 512, cpus: 1 } });
   });
 
   test("tells every line and every change of its steps", async () => {

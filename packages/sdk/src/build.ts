@@ -8,7 +8,7 @@ import {
   type ImageInfo,
   type MissingBlobs,
 } from "@holdfast/protocol";
-import type { BlobSource, BuilderOptions, Image } from "@holdfast/recipe";
+import { type BlobSource, type BuilderOptions, type Image, parseBuilderOptions } from "@holdfast/recipe";
 import { isPassing, Reconnects } from "./backoff.js";
 import { chunksOf } from "./chunks.js";
 import type { Waiting } from "./command.js";
@@ -39,7 +39,12 @@ export async function buildImage(transport: Transport, image: Image, options: Bu
   const { recipe, blobs, builder } = await image.resolve();
   await sendMissing(transport, blobs, signal);
   const names = typeof options.name === "string" ? [options.name] : [...(options.name ?? [])];
-  const json = { recipe, builder: { ...builder, ...options.builder }, names, forceFrom: options.forceFrom };
+  const json = {
+    recipe,
+    builder: { ...builder, ...parseBuilderOptions(options.builder ?? {}) },
+    names,
+    forceFrom: options.forceFrom,
+  };
   const started: BuildInfo = await transport.json("POST", "/images/builds", { json, signal });
   let stopped: Promise<void> | undefined;
   const stop = (): void => {

@@ -14,6 +14,7 @@ import { createKeyRing, type KeyRing } from "./keys/key-ring.js";
 import { type Handlers, listenForOperator, listenOnNetwork } from "./listen.js";
 import type { ServerParts } from "./parts.js";
 import { createPortProxy } from "./proxy/port-proxy.js";
+import { reachOfKeys } from "./registries/registry-access.js";
 import { SandboxService } from "./sandboxes/service.js";
 import { openSqliteStore } from "./store/sqlite/open-sqlite-store.js";
 import type { ApiKey, KeyLimits } from "./store/store.js";
@@ -118,6 +119,7 @@ export async function startServer(options: {
         securityMirror: config.debianSecurityMirror,
         aliases: config.imageAliases,
         pull: config.imagePull,
+        mayReach: reachOfKeys(config),
       },
       builds: { parallel: config.buildParallel, network: { deny: config.buildDeny, allow: config.buildAllow } },
       log,

@@ -83,7 +83,13 @@ export class LayerStore {
   draft(id: LayerId): Promise<LayerDraft> {
     return this.track(async () => {
       const path = this.reserve(id);
-      await this.#pool.makeLayer(path);
+      try {
+        await this.#pool.makeLayer(path);
+      } catch (error) {
+        // As far as it was made; if it cannot be removed either, the next sweep does it.
+        await this.#pool.remove(path).catch(() => undefined);
+        throw error;
+      }
       return {
         id,
         directory: join(path, "upper"),

@@ -5,6 +5,7 @@ import { HoldfastError } from "@holdfast/protocol";
 import type { BaseResolver, ImagesContext } from "../context.js";
 import { importImage } from "../oci/import-image.js";
 import { pullImage } from "../registry/pull.js";
+import type { MayReach } from "../registry/transport.js";
 import { parseImageReference } from "../store/reference.js";
 import type { ImageRecord, Owner } from "../types.js";
 import { type BaseProgress, ensureBase } from "./build-base.js";
@@ -22,6 +23,8 @@ export interface BaseOptions {
   readonly aliases?: Readonly<Record<string, string>> | undefined;
   /** Whether a name that this host does not know is looked for in its registry. Default true. */
   readonly pull?: boolean | undefined;
+  /** Which addresses registries are asked at for keys; the operator is free. */
+  readonly mayReach?: MayReach | undefined;
   readonly onBaseProgress?: ((progress: BaseProgress) => void) | undefined;
 }
 
@@ -63,6 +66,7 @@ export function createBaseResolver(context: ImagesContext, options: BaseOptions 
       owner: resolving.owner,
       signal: resolving.signal,
       onProgress: reportTo(resolving.onLine),
+      mayReach: resolving.owner === null ? undefined : options.mayReach,
     });
   }
 

@@ -1,17 +1,21 @@
 /** One who wants an image: finds it, joins whoever is making it, or makes it. */
 import { setTimeout as sleep } from "node:timers/promises";
 import { HoldfastError, invalidArgument, printable } from "@holdfast/protocol";
-import { baseKey, externalBases } from "@holdfast/recipe";
+import { baseKey, type Digest, externalBases } from "@holdfast/recipe";
 import type { BaseResolver } from "../context.js";
+import { claimImage, releaseClaims } from "../store/claims.js";
 import { createBuildId, createImageId } from "../store/ids.js";
+import { uniqueName } from "../store/process-tag.js";
 import { layersOf } from "../store/records.js";
 import type { Build, BuildFailure, BuildId, BuildInfo, BuildLogEntry, ImageRecord } from "../types.js";
 import { hasEnded, type StoredBuild } from "./build-files.js";
 import type { BuildOrder } from "./build-order.js";
 import { buildError, imageOf, readBuildLog, waitForEnd, withFollowed } from "./build-reader.js";
-import { isRicher } from "./build-settings.js";
 import { buryBuild } from "./bury.js";
+import { hasNoLess, wouldHelp } from "./compare-settings.js";
+import { hasLimits, imagesOf } from "./images-of.js";
 import { Journal } from "./journal.js";
+import { digestOfText } from "./own-digest.js";
 import { BASE_STEP, type BuildPlan, initialSteps, planBuild } from "./plan.js";
 import { startWork, type WorkParts } from "./work.js";
 
@@ -111,13 +115,14 @@ export class Ask implements Build {
     const digests = Object.fromEntries([...bases].map(([key, { digest }]) => [key, digest]));
     const plan = await planBuild(this.#order, digests);
     this.#update({ digest: plan.digest });
+    let place = plan.digest;
     for (;;) {
       this.#signal.throwIfAborted();
       const found = this.#existing(plan);
       if (found !== undefined && this.#order.forceFrom === undefined && this.#fits(found)) return this.#take(found);
-      const other = files.buildOfHash(plan.digest);
+      const other = files.buildOfHash(place);
       if (other === undefined) {
-        const journal = this.#claim(plan);
+        const journal = this.#claim(place);
         if (journal === undefined) {
           await sleep(AGAIN_MS);
           continue;
@@ -126,12 +131,18 @@ export class Ask implements Build {
           journal,
           order: this.#order,
           plan,
+          place,
           bases,
           found: this.#order.forceFrom === undefined ? found : undefined,
         };
-        return this.#resultOf(await this.#follow(journal.id, () => startWork(this.#parts, job)));
+        const ended = await this.#follow(journal.id, () => startWork(this.#parts, job));
+        // A full disk keeps the end of our own work from being written, but not from being known.
+        return this.#ordered(this.#madeBy(ended === "gone" && journal.hasEnded ? journal.stored : ended));
       } else if (!files.hasLease(other)) {
         if (!(await buryBuild(context, files, other))) await sleep(AGAIN_MS);
+      } else if (place === plan.digest && !this.#isAsGood(other)) {
+        // Beside it: whoever holds a content with a build that nobody else wants must not keep others from it.
+        place = digestOfText(`${plan.digest} for ${this.#order.owner ?? "the operator"}`);
       } else {
         const record = await this.#join(other);
         if (record !== undefined) return record;
@@ -166,15 +177,19 @@ export class Ask implements Build {
   /** Of this content, for this owner, whole. */
   #existing({ digest }: BuildPlan): ImageRecord | undefined {
     const { store, engine } = this.#parts.context;
-    const record = store.find(digest, this.#order.owner);
-    return record?.digest === digest && layersOf(record).every((layer) => engine.layers.has(layer))
-      ? record
-      : undefined;
+    const { owner, limits } = this.#order;
+    const whole = imagesOf(store, { digest, owner }).filter((record) =>
+      layersOf(record).every((layer) => engine.layers.has(layer)),
+    );
+    const fitting = whole.filter((record) => this.#fits(record));
+    const best = fitting.length > 0 ? fitting : whole;
+    return best.find((record) => hasLimits(record, limits)) ?? best[0];
   }
 
   #fits({ floor }: ImageRecord): boolean {
     const { floorIsAsked, floorBytes } = this.#order.settings;
-    return floor !== null && (!floorIsAsked || floor.memoryBytes === floorBytes);
+    if (floor === null) return false;
+    return floorIsAsked ? floor.memoryBytes === floorBytes : floor.memoryBytes <= floorBytes;
   }
 
   #take(record: ImageRecord): ImageRecord {
@@ -184,7 +199,7 @@ export class Ask implements Build {
     else this.#entries = [{ seq: 0, at: new Date().toISOString(), step: BASE_STEP, stream: "info", text }];
     for (const { step, state } of this.info().steps) if (state === "waiting") this.#step(step, { state: "cached" });
     this.#update({ cached: true });
-    return this.#named(record);
+    return this.#ordered(record);
   }
 
   #named(record: ImageRecord): ImageRecord {
@@ -193,16 +208,24 @@ export class Ask implements Build {
   }
 
   /** Makes it ours to build; undefined if somebody else has been quicker. */
-  #claim({ digest }: BuildPlan): Journal | undefined {
+  #claim(place: Digest): Journal | undefined {
     const own = this.#written();
     // A log that goes on with another build's cannot come back to its own.
     const journal = own.follows.length === 0 ? own : this.#create({ ...own.info, id: createBuildId() });
-    if (this.#parts.files.claimHash(digest, journal.id)) return journal;
+    if (this.#parts.files.claimHash(place, journal.id)) return journal;
     if (journal !== own) {
       journal.end({ state: "canceled" });
       this.#parts.files.forget(journal.id);
     }
     return undefined;
+  }
+
+  /** What another key's build was given less of may show in what it makes. */
+  #isAsGood(other: BuildId): boolean {
+    const { owner, settings } = this.#order;
+    const stored = this.#parts.files.read(other);
+    if (stored === undefined || [owner, null].includes(stored.info.owner)) return true;
+    return hasNoLess(stored.settings, settings);
   }
 
   /** Undefined if there is still something to do after it. */
@@ -216,14 +239,11 @@ export class Ask implements Build {
     }
     const ended = await this.#follow(other);
     if (ended === "gone" || ended.info.state === "canceled") return undefined;
-    const kind = ended.info.failure?.cause?.kind;
-    if (kind === "lost") return undefined;
-    const forWant = kind === "out_of_memory" || kind === "out_of_disk" || kind === "timed_out";
-    if (ended.info.state === "failed" && forWant && isRicher(settings, ended.settings)) {
-      return undefined;
-    }
-    const record = this.#resultOf(ended);
-    return this.#fits(record) ? record : undefined;
+    const { state, failure } = ended.info;
+    if (failure?.cause?.kind === "lost") return undefined;
+    if (state === "failed" && wouldHelp(settings, { settings: ended.settings, failure })) return undefined;
+    const record = this.#madeBy(ended);
+    return this.#fits(record) ? this.#ordered(record) : undefined;
   }
 
   async #follow(id: BuildId, begin: () => void = () => {}): Promise<StoredBuild | "gone"> {
@@ -240,18 +260,28 @@ export class Ask implements Build {
     }
   }
 
-  #resultOf(ended: StoredBuild | "gone"): ImageRecord {
+  #madeBy(ended: StoredBuild | "gone"): ImageRecord {
     if (ended === "gone") throw new HoldfastError("engine_fault", "the build's files are gone");
     if (ended.info.state !== "ready") throw buildError(ended.info);
-    const { store } = this.#parts.context;
-    const { owner } = this.#order;
-    const made = imageOf(store, ended.info);
-    if (made.owner === null || made.owner === owner) return this.#named(made);
-    // Another owner's, of the very same content: it becomes theirs too, on the same layers.
-    const createdAt = new Date().toISOString();
-    const record: ImageRecord = { ...made, id: createImageId(), owner, createdAt, buildId: this.id };
-    store.put(record);
-    return this.#named(record);
+    return imageOf(this.#parts.context.store, ended.info);
+  }
+
+  /** Another owner's, or one with other limits, of the very same content: it becomes one of their own, on the same layers. */
+  #ordered(made: ImageRecord): ImageRecord {
+    const { store, engine } = this.#parts.context;
+    const { owner, limits } = this.#order;
+    if ((made.owner === null || made.owner === owner) && hasLimits(made, limits)) return this.#named(made);
+    const holder = `same-${uniqueName()}`;
+    try {
+      claimImage({ directory: store.directory, layers: engine.layers, holder, record: made });
+      const createdAt = new Date().toISOString();
+      const buildId = this.#journal === undefined ? made.buildId : this.id;
+      const record: ImageRecord = { ...made, id: createImageId(), owner, limits, createdAt, buildId };
+      store.put(record);
+      return this.#named(record);
+    } finally {
+      releaseClaims(store.directory, holder);
+    }
   }
 
   #ownFailure(error: HoldfastError): BuildFailure {

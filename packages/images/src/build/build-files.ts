@@ -86,13 +86,19 @@ export class BuildFiles {
       if ((error as NodeJS.ErrnoException).code === "EEXIST") return false;
       throw errorFromFile(error, `making ${this.pathOf(id)}`);
     }
-    writeFileSync(this.pathOf(id, "lease.json"), JSON.stringify({ process: processTag() }), { mode: 0o600 });
-    mkdirSync(this.pathOf(id, "askers"), { mode: 0o700 });
-    mkdirSync(this.pathOf(id, "sandboxes"), { mode: 0o700 });
-    // Of a layer that never will be: whoever removes what is left of builds goes by such claims.
-    claimLayer(this.#storeDirectory, id, createLayerId());
-    this.write(id, stored);
-    return true;
+    try {
+      // Whole: one that is half written is a dead process's.
+      this.#whole.write(this.pathOf(id, "lease.json"), JSON.stringify({ process: processTag() }), { durable: false });
+      mkdirSync(this.pathOf(id, "askers"), { mode: 0o700 });
+      mkdirSync(this.pathOf(id, "sandboxes"), { mode: 0o700 });
+      // Of a layer that never will be: whoever removes what is left of builds goes by such claims.
+      claimLayer(this.#storeDirectory, id, createLayerId());
+      this.write(id, stored);
+      return true;
+    } catch (error) {
+      this.forget(id);
+      throw errorFromFile(error, `making ${this.pathOf(id)}`);
+    }
   }
 
   /** Nothing that it has made is in need of a claim any more. */

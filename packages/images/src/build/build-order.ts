@@ -1,6 +1,7 @@
 /** What is to be built, checked: nothing of it can turn out to be nonsense after something has run. */
 import { readFileSync } from "node:fs";
-import { HoldfastError, invalidArgument, resolveSandboxLimits } from "@holdfast/protocol";
+import { setImmediate as immediate } from "node:timers/promises";
+import { formatBytes, HoldfastError, invalidArgument, resolveSandboxLimits } from "@holdfast/protocol";
 import { type Digest, parseRecipe, parseTree, type Recipe, type RecipeStep, type Tree } from "@holdfast/recipe";
 import type { ImagesContext } from "../context.js";
 import { parseBuildId } from "../store/ids.js";
@@ -8,9 +9,12 @@ import { parseImageName, parseImageTag } from "../store/reference.js";
 import type { BlobStore, BuildId, BuildRequest, ImageName, ImageRecord, Owner } from "../types.js";
 import { type BuildSettings, resolveBuildSettings } from "./build-settings.js";
 
-/** A manifest is held in memory while it is copied. */
-const MAX_TREE_BYTES = 256 * 1024 * 1024;
+/** A manifest is held in memory while it is copied, and nothing else goes on while it is read. */
+const MAX_TREE_BYTES = 64 * 1024 * 1024;
+/** Of all that a recipe names. */
+const MAX_TREES_BYTES = 2 * MAX_TREE_BYTES;
 const SHOWN_DIGESTS = 20;
+const MOST_DIGESTS = 1000;
 
 export interface TreeSummary {
   /** One file, and no directory around it. */
@@ -44,18 +48,22 @@ export async function checkRequest(context: ImagesContext, request: BuildRequest
   }));
   const id = request.id === undefined ? undefined : parseBuildId(request.id, "id");
   const settings = resolveBuildSettings(request.builder, await context.engine.capacity());
-  const trees = checkBlobs(recipe, context.store.blobs);
+  const trees = await checkBlobs(recipe, context.store.blobs);
   return { recipe, owner: request.owner, names, settings, id, forceFrom, limits, trees };
 }
 
-function checkBlobs(recipe: Recipe, blobs: BlobStore): Map<Digest, TreeSummary> {
+async function checkBlobs(recipe: Recipe, blobs: BlobStore): Promise<Map<Digest, TreeSummary>> {
   const steps = [...recipe.stages, recipe].flatMap(({ steps }) => steps);
   const archives = steps.flatMap((step) => (step.kind === "copy-archive" ? [step.archive] : []));
   const treeDigests = [...new Set(steps.flatMap((step) => (step.kind === "copy" ? [step.tree] : [])))];
   requireBlobs(blobs, [...archives, ...treeDigests]);
   const summaries = new Map<Digest, TreeSummary>();
   const missing: Digest[] = [];
+  const sizeBytes = treeDigests.reduce((sum, digest) => sum + blobs.sizeBytes(digest), 0);
+  if (sizeBytes > MAX_TREES_BYTES) throw tooLarge("the manifests of the recipe's files", sizeBytes, MAX_TREES_BYTES);
   for (const digest of treeDigests) {
+    // Others have their turn between two of them.
+    await immediate();
     const { entries } = readTree(blobs, digest);
     missing.push(...blobs.missing(entries.flatMap((entry) => entry.digest ?? [])));
     summaries.set(digest, {
@@ -90,15 +98,24 @@ function refuseMissing(digests: readonly Digest[]): void {
   const more = missing.length > SHOWN_DIGESTS ? ` and ${missing.length - SHOWN_DIGESTS} more` : "";
   throw new HoldfastError("invalid_argument", `recipe: the content of some of its files is not here: ${shown}${more}`, {
     hint: "Send the blobs first; only those that are missing.",
-    details: { field: "recipe", missing },
+    details: { field: "recipe", missing: missing.slice(0, MOST_DIGESTS), missingCount: missing.length },
   });
+}
+
+function tooLarge(what: string, sizeBytes: number, mostBytes: number): HoldfastError {
+  return new HoldfastError(
+    "invalid_argument",
+    `recipe: ${what} came to ${formatBytes(sizeBytes)}, more than ${formatBytes(mostBytes)}`,
+    {
+      hint: "That is several hundred thousand files. Leave out with an ignore file what is not needed, or add them as an archive.",
+      details: { field: "recipe", sizeBytes, mostBytes },
+    },
+  );
 }
 
 export function readTree(blobs: BlobStore, digest: Digest): Tree {
   const size = blobs.sizeBytes(digest);
-  if (size > MAX_TREE_BYTES) {
-    throw invalidArgument(`tree ${digest}`, `${size} bytes`, `a manifest of at most ${MAX_TREE_BYTES} bytes`);
-  }
+  if (size > MAX_TREE_BYTES) throw tooLarge(`the manifest ${digest}`, size, MAX_TREE_BYTES);
   let value: unknown;
   try {
     value = JSON.parse(readFileSync(blobs.path(digest), "utf8"));

@@ -21,7 +21,7 @@ export interface BuildSettings {
   readonly diskBytes: number;
   readonly timeoutMs: number;
   readonly floorBytes: number;
-  /** Whether somebody has asked for that floor: else any floor will do. */
+  /** Whether somebody has asked for that floor: else any that is not higher will do. */
   readonly floorIsAsked: boolean;
   readonly retryOnOom: boolean;
   readonly network: boolean;
@@ -71,16 +71,6 @@ export function nextMemorySize(limitBytes: number, mostBytes: number): number | 
   const doubled = Math.ceil((limitBytes * 2) / MIB) * MIB;
   const next = Math.min(doubled, mostBytes);
   return next > limitBytes ? next : undefined;
-}
-
-/** Whether a build that has failed for want of something would have more of it with these. */
-export function isRicher(settings: BuildSettings, than: BuildSettings): boolean {
-  return (
-    settings.memoryBytes > than.memoryBytes ||
-    settings.diskBytes > than.diskBytes ||
-    settings.timeoutMs > than.timeoutMs ||
-    (settings.network && !than.network)
-  );
 }
 
 export function describeSettings(settings: BuildSettings): string {

@@ -2,7 +2,6 @@
 import { HoldfastError, invalidArgument } from "@holdfast/protocol";
 import type { BaseResolver, ImagesContext } from "../context.js";
 import { isBuildId } from "../store/ids.js";
-import { isVisible } from "../store/records.js";
 import type { Build, Builder, BuildId, BuildInfo, BuildRequest, Owner } from "../types.js";
 import { Ask } from "./ask.js";
 import { BuildFiles } from "./build-files.js";
@@ -70,7 +69,7 @@ class ImageBuilder implements Builder {
     const ids = new Set([...files.ids(), ...this.#asks.keys()]);
     return [...ids]
       .flatMap((id) => this.#asks.get(id)?.info() ?? readInfo(files, id) ?? [])
-      .filter(({ owner }) => options.owner === undefined || isVisible(owner, options.owner))
+      .filter(({ owner }) => options.owner === undefined || owner === options.owner)
       .sort((one, other) => Date.parse(other.createdAt) - Date.parse(one.createdAt));
   }
 

@@ -66,11 +66,7 @@ export async function finalizeImage(
   } catch (reason) {
     signal.throwIfAborted();
     const failure = stepErrorFrom(reason, failing);
-    journal.updateStep(FINALIZE_STEP, {
-      state: "failed",
-      endedAt: new Date().toISOString(),
-      memoryPeakBytes: failure.facts.peakBytes,
-    });
+    journal.failStep(FINALIZE_STEP, failure.facts.peakBytes);
     throw new FailedStep(FINALIZE_STEP, failure);
   }
 }

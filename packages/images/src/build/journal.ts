@@ -26,9 +26,13 @@ export class Journal {
   /** Undefined if there is a build of that id. */
   static create(files: BuildFiles, info: BuildInfo, order: JournalOrder): Journal | undefined {
     const journal = new Journal(files, info, order);
-    if (files.create(info.id, journal.#stored())) return journal;
-    clearInterval(journal.#timer);
-    return undefined;
+    let isCreated = false;
+    try {
+      isCreated = files.create(info.id, journal.#stored());
+    } finally {
+      if (!isCreated) clearInterval(journal.#timer);
+    }
+    return isCreated ? journal : undefined;
   }
 
   private constructor(files: BuildFiles, info: BuildInfo, order: JournalOrder) {
@@ -43,6 +47,11 @@ export class Journal {
 
   get info(): BuildInfo {
     return this.#info;
+  }
+
+  /** As it is, or would be if there were room for it. */
+  get stored(): StoredBuild {
+    return this.#stored();
   }
 
   get follows(): readonly BuildId[] {
@@ -71,6 +80,15 @@ export class Journal {
     });
   }
 
+  /** Why it failed matters more than whether there is room to write it down. */
+  failStep(step: string, memoryPeakBytes: number | null): void {
+    try {
+      this.updateStep(step, { state: "failed", endedAt: new Date().toISOString(), memoryPeakBytes });
+    } catch {
+      // A full disk: whoever ends the build says so.
+    }
+  }
+
   follow(id: BuildId): void {
     if (this.#closed || id === this.id) return;
     // What was said until now stands before what the other one says.
@@ -95,19 +113,26 @@ export class Journal {
     if (this.#closed) return;
     this.#closed = true;
     clearInterval(this.#timer);
-    let unwritten: HoldfastError | undefined;
-    try {
-      this.#log.close();
-    } catch (error) {
-      unwritten = HoldfastError.from(error);
-    }
     this.#info = { ...this.#info, ...change, endedAt: new Date().toISOString() };
-    if (this.#files.exists(this.id) && this.#files.buriedAtMs(this.id) === undefined) this.#write();
-    release();
-    this.#files.releaseClaims(this.id);
-    this.#files.releaseLease(this.id);
-    this.#files.wakes.wake(this.id);
-    if (unwritten !== undefined) throw unwritten;
+    const files = this.#files;
+    // On a full disk nothing can be written; whatever can be let go of is let go of all the same.
+    let failure: HoldfastError | undefined;
+    const attempt = (work: () => void): void => {
+      try {
+        work();
+      } catch (error) {
+        failure ??= HoldfastError.from(error);
+      }
+    };
+    attempt(() => this.#log.close());
+    attempt(() => {
+      if (files.exists(this.id) && files.buriedAtMs(this.id) === undefined) this.#write();
+    });
+    attempt(release);
+    attempt(() => files.releaseClaims(this.id));
+    attempt(() => files.releaseLease(this.id));
+    files.wakes.wake(this.id);
+    if (failure !== undefined) throw failure;
   }
 
   get hasEnded(): boolean {

@@ -1,11 +1,13 @@
 /** Runs one command of a build to its end, its output as lines. */
+import { setTimeout as sleep } from "node:timers/promises";
 import type { Command, CommandSpec, Sandbox } from "@holdfast/engine";
-import { type CommandEnding, HoldfastError } from "@holdfast/protocol";
+import { type CommandEnding, HoldfastError, type Usage } from "@holdfast/protocol";
 import { pump } from "../layers/pump.js";
 import { OutputLines } from "./output-lines.js";
 
 /** Who keeps its output open without being it: something in the background. It has said enough. */
 const LAST_WORDS_MS = 500;
+const LOOK_MS = 20;
 const MAX_WALL_MS = 2 ** 40;
 
 export interface RunOptions {
@@ -15,7 +17,7 @@ export interface RunOptions {
   readonly endsAtMs: number;
   /** What it reads; nothing if absent. */
   readonly input?: AsyncIterable<Uint8Array> | undefined;
-  /** Takes stdout as it is; then only stderr comes as lines. */
+  /** Takes stdout as it is, to its end; then only stderr comes as lines. */
   readonly onStdout?: ((bytes: Uint8Array) => Promise<void>) | undefined;
 }
 
@@ -32,29 +34,86 @@ export async function runCommand(sandbox: Sandbox, spec: CommandSpec, options: R
     },
     { signal },
   );
-  const reading = readOutput(command, options);
+  const output = new Output(command, options);
   const writing = input === undefined ? undefined : write(command, input, signal);
   const ending = await command.ended;
   const inputError = await writing;
-  await finishReading(command, reading);
+  await output.finish(ending.usage);
   // A command that has failed has closed its input: that is no news.
   const isFine = ending.cause.kind === "exited" && ending.cause.code === 0;
   if (inputError !== undefined && (isFine || inputError instanceof HoldfastError)) throw inputError;
   return ending;
 }
 
-async function readOutput(command: Command, { onLine, onStdout }: RunOptions): Promise<void> {
-  const lines = {
-    stdout: new OutputLines((text) => onLine("stdout", text)),
-    stderr: new OutputLines((text) => onLine("stderr", text)),
-  };
-  for await (const event of command.output()) {
-    if (event.kind === "gap") lines[event.stream].gap(event.length);
-    else if (event.stream === "stdout" && onStdout !== undefined) await onStdout(event.bytes);
-    else lines[event.stream].push(event.bytes);
+class Output {
+  readonly #command: Command;
+  readonly #options: RunOptions;
+  readonly #done: Promise<"done">;
+  readonly #readBytes = { stdout: 0, stderr: 0 };
+  #failure: { readonly reason: unknown } | undefined;
+  #isDetached = false;
+
+  constructor(command: Command, options: RunOptions) {
+    this.#command = command;
+    this.#options = options;
+    this.#done = this.#read().then(
+      () => "done",
+      (reason: unknown) => {
+        if (!this.#isDetached) this.#failure = { reason };
+        // It would wait for its reader for ever.
+        void command.cancel("its output could not be kept", { graceMs: 0 });
+        return "done";
+      },
+    );
   }
-  lines.stdout.end();
-  lines.stderr.end();
+
+  /** After the command's end: what it has written until then is read in any case. */
+  async finish({ stdoutBytes, stderrBytes }: Usage): Promise<void> {
+    if (this.#options.onStdout === undefined) {
+      const isBehind = (): boolean => this.#readBytes.stdout < stdoutBytes || this.#readBytes.stderr < stderrBytes;
+      let isDone = false;
+      while (!isDone && isBehind()) isDone = await this.#endsWithin(LOOK_MS);
+      if (!isDone && !(await this.#endsWithin(LAST_WORDS_MS))) {
+        this.#isDetached = true;
+        this.#command.detach();
+      }
+    }
+    await this.#done;
+    if (this.#failure !== undefined) throw this.#failure.reason;
+  }
+
+  async #endsWithin(ms: number): Promise<boolean> {
+    const over = new AbortController();
+    const timer = sleep(ms, "over", { signal: over.signal }).catch(() => "over");
+    try {
+      return (await Promise.race([this.#done, timer])) === "done";
+    } finally {
+      over.abort();
+    }
+  }
+
+  async #read(): Promise<void> {
+    const { onLine, onStdout } = this.#options;
+    const lines = {
+      stdout: new OutputLines((text) => onLine("stdout", text)),
+      stderr: new OutputLines((text) => onLine("stderr", text)),
+    };
+    for await (const event of this.#command.output()) {
+      const length = event.kind === "gap" ? event.length : event.bytes.length;
+      const isContent = event.stream === "stdout" && onStdout !== undefined;
+      if (event.kind === "gap" && isContent) throw lost(event.length);
+      if (event.kind === "gap") lines[event.stream].gap(event.length);
+      else if (isContent) await onStdout(event.bytes);
+      else lines[event.stream].push(event.bytes);
+      this.#readBytes[event.stream] = event.offset + length;
+    }
+    lines.stdout.end();
+    lines.stderr.end();
+  }
+}
+
+function lost(lengthBytes: number): HoldfastError {
+  return new HoldfastError("engine_fault", `${lengthBytes} bytes of what is to be copied are not kept`);
 }
 
 /** What went wrong with it, for whoever finds that it matters. */
@@ -72,20 +131,5 @@ async function write(command: Command, input: AsyncIterable<Uint8Array>, signal:
     // It would wait for more that never comes.
     void command.cancel("its input failed");
     return error;
-  }
-}
-
-async function finishReading(command: Command, reading: Promise<void>): Promise<void> {
-  let timer: NodeJS.Timeout | undefined;
-  const patience = new Promise<"over">((resolve) => {
-    timer = setTimeout(() => resolve("over"), LAST_WORDS_MS);
-  });
-  try {
-    if ((await Promise.race([reading, patience])) === "over") {
-      command.detach();
-      await reading.catch(() => undefined);
-    }
-  } finally {
-    clearTimeout(timer);
   }
 }

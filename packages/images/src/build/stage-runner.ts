@@ -1,5 +1,4 @@
 /** Runs the steps of the stages that are needed, from the last state that the step cache knows. */
-import { createHash } from "node:crypto";
 import { readdirSync } from "node:fs";
 import type { LayerId, Sandbox } from "@holdfast/engine";
 import { describeIncident, formatBytes, formatDuration, HoldfastError } from "@holdfast/protocol";
@@ -9,6 +8,7 @@ import { layersOf } from "../store/records.js";
 import type { BuildStepStatus, ImageConfig, ImageRecord } from "../types.js";
 import { applyStep, type StageConfig, writesFiles } from "./apply-step.js";
 import { nextMemorySize } from "./build-settings.js";
+import { digestOfText, ownDigest } from "./own-digest.js";
 import type { BuildPlan, PlannedStage, PlannedStep } from "./plan.js";
 import { type BuildSandbox, type NewLayer, type StepBench, withNewLayer, withSandbox } from "./step-bench.js";
 import { BUILDER_MEMORY, type FailingStep, outOfDisk, type StepError, stepErrorFrom } from "./step-failure.js";
@@ -22,6 +22,8 @@ import type { StepJob } from "./steps/step-job.js";
 export interface StageState extends StageConfig {
   /** Uppermost first. */
   readonly layers: readonly LayerId[];
+  /** Whether a step on the way there had to be run: what was made on top of an earlier result of it may not fit. */
+  readonly isFresh: boolean;
 }
 
 interface StepLayer {
@@ -92,21 +94,20 @@ export class StageRunner {
     if (base.kind === "stage") return { ...(await this.#stage(base.index)), cmdIsOwn: false };
     const record = this.#bases.get(baseKey(base));
     if (record === undefined) throw new HoldfastError("engine_fault", `the base ${baseKey(base)} was not resolved`);
-    return { layers: layersOf(record), config: record.config, cmdIsOwn: false };
+    return { layers: layersOf(record), config: record.config, cmdIsOwn: false, isFresh: false };
   }
 
   async #runStage({ base, steps }: PlannedStage): Promise<StageState> {
     let state = await this.#stateOf(base);
-    let missed = false;
     for (const planned of steps) {
       const footing = footingOf(planned, state);
       const layer: StepLayer | undefined = writesFiles(planned.step)
-        ? await this.#layerOf(planned, state, { missed, footing })
+        ? await this.#layerOf(planned, state, footing)
         : undefined;
       if (layer === undefined) this.#note(planned, { state: "done" });
-      missed ||= layer?.cached === false;
       state = {
         ...applyStep(state, planned.step),
+        isFresh: state.isFresh || layer?.cached === false,
         // A layer with nothing in it would only make every path longer.
         layers: layer === undefined || layer.isEmpty ? state.layers : [layer.id, ...footing.below],
       };
@@ -114,14 +115,9 @@ export class StageRunner {
     return state;
   }
 
-  async #layerOf(
-    planned: PlannedStep,
-    state: StageState,
-    { missed, footing }: { readonly missed: boolean; readonly footing: Footing },
-  ): Promise<StepLayer> {
+  async #layerOf(planned: PlannedStep, state: StageState, footing: Footing): Promise<StepLayer> {
     const { context, journal } = this.#bench;
-    // After one that had to be run, what was made on top of an earlier result of it may not fit.
-    const found = missed || planned.forced ? undefined : this.#cached(footing.chain);
+    const found = state.isFresh || planned.forced ? undefined : this.#cached(footing.chain);
     if (found !== undefined) {
       journal.log(planned.label, "info", `${planned.title} (cached)`);
       this.#note(planned, { state: "cached" });
@@ -138,7 +134,7 @@ export class StageRunner {
       sizeBytes: made.sizeBytes,
       from: planned.title,
     });
-    context.store.cacheStep(footing.chain, made.layer);
+    context.store.cacheStep(ownDigest(footing.chain, journal.info.owner), made.layer);
     return { id: made.layer, cached: false, isEmpty: this.#isEmpty(made.layer) };
   }
 
@@ -148,9 +144,13 @@ export class StageRunner {
 
   #cached(chain: Digest): LayerId | undefined {
     const { context, journal } = this.#bench;
-    const layer = context.store.cachedStep(chain);
-    if (layer === undefined || !claimLayer(context.store.directory, journal.id, layer)) return undefined;
-    return context.engine.layers.has(layer) ? layer : undefined;
+    // Nobody gets what another key has made, and everybody what the operator has.
+    for (const owner of new Set([journal.info.owner, null])) {
+      const layer = context.store.cachedStep(ownDigest(chain, owner));
+      if (layer === undefined || !claimLayer(context.store.directory, journal.id, layer)) continue;
+      if (context.engine.layers.has(layer)) return layer;
+    }
+    return undefined;
   }
 
   #isEmpty(layer: LayerId): boolean {
@@ -183,7 +183,7 @@ export class StageRunner {
           memoryBytes = next;
           continue;
         }
-        this.#note(planned, { state: "failed", memoryPeakBytes: failure.facts.peakBytes });
+        journal.failStep(label, failure.facts.peakBytes);
         throw new FailedStep(label, failure);
       }
     }
@@ -260,8 +260,7 @@ export class StageRunner {
 function footingOf({ chain }: PlannedStep, { layers }: StageState): Footing {
   const [top, ...below] = layers;
   if (top === undefined || layers.length < DEEPEST) return { below: layers, top: undefined, chain };
-  const hex = createHash("sha256").update(`${chain} in the place of ${top}`).digest("hex");
-  return { below, top, chain: `sha256:${hex}` };
+  return { below, top, chain: digestOfText(`${chain} in the place of ${top}`) };
 }
 
 function runStep(job: StepJob, step: RecipeStep): Promise<void> {

@@ -1,7 +1,7 @@
 /** The work of one build: the only one of its content, for as long as somebody waits for it. */
 import type { NetworkSpec } from "@holdfast/engine";
 import { HoldfastError } from "@holdfast/protocol";
-import { baseKey } from "@holdfast/recipe";
+import { baseKey, type Digest } from "@holdfast/recipe";
 import type { ImagesContext } from "../context.js";
 import { claimImage } from "../store/claims.js";
 import { createImageId } from "../store/ids.js";
@@ -10,6 +10,7 @@ import { type BuildFiles, HEARTBEAT_MS } from "./build-files.js";
 import type { BuildOrder } from "./build-order.js";
 import { describeSettings } from "./build-settings.js";
 import { finalizeImage } from "./finalize.js";
+import { imagesOf, isAsOrdered } from "./images-of.js";
 import type { Journal } from "./journal.js";
 import { BASE_STEP, type BuildPlan } from "./plan.js";
 import type { Slots } from "./slots.js";
@@ -36,6 +37,8 @@ export interface WorkJob {
   readonly journal: Journal;
   readonly order: BuildOrder;
   readonly plan: BuildPlan;
+  /** What it holds, so that nobody else builds the same beside it. */
+  readonly place: Digest;
   /** By `baseKey`. */
   readonly bases: ReadonlyMap<string, ImageRecord>;
   /** The image as it is, if only its floor is to be found anew. */
@@ -65,12 +68,12 @@ class Work {
   /** Never rejects. */
   async run(): Promise<void> {
     const { files, slots, context } = this.#parts;
-    const { journal, plan } = this.#job;
+    const { journal, place } = this.#job;
     journal.onLost(() => this.#stop.abort(new HoldfastError("canceled", "another process has taken the build over")));
     void this.#watchAskers();
     let leave: (() => void) | undefined;
     let timer: NodeJS.Timeout | undefined;
-    const release = (): void => files.releaseHash(plan.digest, journal.id);
+    const release = (): void => files.releaseHash(place, journal.id);
     try {
       if (slots.isFull) {
         journal.log(BASE_STEP, "info", "waiting for other builds to end");
@@ -112,11 +115,10 @@ class Work {
       layers: state.layers,
       config: { ...state.config, start: order.recipe.start ?? state.config.start },
     });
-    const known = store.find(plan.digest, order.owner);
-    const isOwn = known !== undefined && known.owner === order.owner;
+    const known = imagesOf(store, { ...order, digest: plan.digest }).find((record) => isAsOrdered(record, order));
     return this.#put({
       version: 1,
-      id: isOwn ? known.id : createImageId(),
+      id: known?.id ?? createImageId(),
       kind: "built",
       digest: plan.digest,
       owner: order.owner,
@@ -140,9 +142,10 @@ class Work {
       if (/^\d+$/.test(step)) journal.updateStep(step, { state: "cached" });
     }
     const { floor } = await finalizeImage(bench, found);
-    // The operator's stays as it is for everybody else.
-    const id = found.owner === order.owner ? found.id : createImageId();
-    return this.#put({ ...found, id, owner: order.owner, floor });
+    if (isAsOrdered(found, order)) return this.#put({ ...found, floor });
+    // The operator's stays as it is for everybody else, and one with other limits for those who use it.
+    const { owner, limits } = order;
+    return this.#put({ ...found, id: createImageId(), createdAt: new Date().toISOString(), owner, limits, floor });
   }
 
   #put(record: ImageRecord): ImageRecord {
@@ -170,15 +173,15 @@ class Work {
     const { context } = this.#parts;
     const { journal } = this.#job;
     const late = this.#stop.signal.reason instanceof StepError ? this.#stop.signal.reason : undefined;
+    const isCanceled = this.#signal.aborted && late === undefined;
+    const failure = isCanceled ? undefined : this.#failure(late ?? reason);
     try {
-      if (this.#signal.aborted && late === undefined) {
-        journal.log(BASE_STEP, "info", HoldfastError.from(this.#signal.reason, "canceled").message);
-        journal.end({ state: "canceled" }, release);
-        return;
+      const text = failure?.message ?? HoldfastError.from(this.#signal.reason, "canceled").message;
+      try {
+        journal.log(failure?.step ?? BASE_STEP, "info", text);
+      } finally {
+        journal.end(failure === undefined ? { state: "canceled" } : { state: "failed", failure }, release);
       }
-      const failure = this.#failure(late ?? reason);
-      journal.log(failure.step, "info", failure.message);
-      journal.end({ state: "failed", failure }, release);
     } catch (error) {
       // A disk that is full, for one. Whoever waits finds that nobody works on it any more.
       context.log.warn(

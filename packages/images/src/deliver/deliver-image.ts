@@ -10,7 +10,7 @@ import { type ExportFormat, exportImage } from "../oci/export-image.js";
 import { openScratch, sweepScratch } from "../scratch/scratch.js";
 import type { ImageName, ImageRecord } from "../types.js";
 import { type ContainerTarget, deliverToContainer } from "./container-archive.js";
-import { tarAround } from "./wrap-as-tar.js";
+import { checkFileName, tarAround } from "./wrap-as-tar.js";
 
 export interface DeliverOptions {
   readonly to:
@@ -48,12 +48,13 @@ export async function deliverImage(
     }
     return;
   }
+  const name = options.fileName ?? "image.tar";
+  checkFileName(name, "fileName");
   if (scratch !== undefined) sweepScratch(scratch);
   const place = await openScratch({ scratchDirectory: scratch ?? context.scratchDirectory }, { what: "the archive" });
   try {
     const path = place.path("image.tar");
-    const { sizeBytes } = await exportImage(context, record, { ...how, to: { path }, onProgress });
-    const name = options.fileName ?? "image.tar";
+    const { sizeBytes } = await exportImage(context, record, { ...how, to: { path, isTemporary: true }, onProgress });
     const tar = tarAround({ path, sizeBytes, name, signal, close: () => place.close() });
     await deliverToContainer(tar, { ...to, signal, onProgress });
   } finally {

@@ -34,15 +34,19 @@ export interface WrappedTar {
 
 type ScratchContext = Pick<ImagesContext, "scratchDirectory">;
 
+/** Before anything is done: a header cannot say other names. */
+export function checkFileName(name: string, field: string): void {
+  if (/^[\x21-\x7e]{1,100}$/.test(name) && !name.endsWith("/")) return;
+  throw invalidArgument(field, name, "a file's name of 1 to 100 plain characters without blanks");
+}
+
 export async function wrapAsTar(
   context: ScratchContext,
   content: AsyncIterable<Uint8Array>,
   options: WrapOptions,
 ): Promise<WrappedTar> {
   const { name, signal, onProgress } = options;
-  if (!/^[\x21-\x7e]{1,100}$/.test(name) || name.endsWith("/")) {
-    throw invalidArgument("name", name, "a file's name of 1 to 100 plain characters without blanks");
-  }
+  checkFileName(name, "name");
   if (options.scratch !== undefined) sweepScratch(options.scratch);
   const scratch = await openScratch(
     { scratchDirectory: options.scratch ?? context.scratchDirectory },

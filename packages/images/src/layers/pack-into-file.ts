@@ -24,11 +24,13 @@ export async function packIntoFile(
     readonly file: FileHandle;
     /** Where it ends now. */
     readonly start: number;
+    /** It goes again soon, and its content need never reach the disk. */
+    readonly isTemporary?: boolean | undefined;
     readonly signal?: AbortSignal | undefined;
     readonly onBytes?: ((bytes: number) => void) | undefined;
   },
 ): Promise<Packed> {
-  const { file, start, signal, onBytes } = options;
+  const { file, start, isTemporary = false, signal, onBytes } = options;
   const appended = await open(options.path, "a");
   try {
     const child = startPack(context, id, appended.fd, { signal, diesWithUs: true });
@@ -43,7 +45,7 @@ export async function packIntoFile(
     );
     try {
       const meter = new DigestMeter();
-      for await (const chunk of follow(file, start, () => hasEnded)) {
+      for await (const chunk of follow(file, { start, isTemporary, hasEnded: () => hasEnded })) {
         meter.add(chunk);
         onBytes?.(chunk.length);
       }
@@ -61,11 +63,15 @@ export async function packIntoFile(
 }
 
 /** What comes into the file until nobody writes any more. A chunk is the reader's until it asks for the next. */
-async function* follow(file: FileHandle, start: number, hasEnded: () => boolean): AsyncGenerator<Uint8Array> {
+async function* follow(
+  file: FileHandle,
+  options: { readonly start: number; readonly isTemporary: boolean; readonly hasEnded: () => boolean },
+): AsyncGenerator<Uint8Array> {
+  const { start, isTemporary, hasEnded } = options;
   const buffers = [Buffer.allocUnsafeSlow(CHUNK_BYTES), Buffer.allocUnsafeSlow(CHUNK_BYTES)] as const;
   let turn: 0 | 1 = 0;
   let position = start;
-  let syncAt = start + SYNC_EVERY_BYTES;
+  let syncAt = isTemporary ? Number.POSITIVE_INFINITY : start + SYNC_EVERY_BYTES;
   let syncing: Promise<void> | undefined;
   const read = async (): Promise<Uint8Array | undefined> => {
     for (;;) {

@@ -43,7 +43,9 @@ export async function unpackLayer(
     signal?.throwIfAborted();
     await draft.commit();
   } catch (error) {
-    await draft.discard();
+    await draft.discard().catch((reason: unknown) => {
+      context.log.warn({ layer: id, error: HoldfastError.from(reason).message }, "what was unpacked of it is left");
+    });
     throw error;
   }
   try {

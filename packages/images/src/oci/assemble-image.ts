@@ -9,9 +9,11 @@ import { removeNewLayer } from "../layers/remove-new-layer.js";
 import { unpackLayer } from "../layers/unpack-layer.js";
 import { claimLayer, releaseClaims } from "../store/claims.js";
 import { createImageId } from "../store/ids.js";
+import { putNamed } from "../store/put-named.js";
+import { checkImageName } from "../store/reference.js";
 import type { ImageName, ImageRecord, Owner } from "../types.js";
 import { extrasFrom, imageConfigFrom } from "./config.js";
-import { checkPoolSpace } from "./pool-space.js";
+import { checkPoolSpace, whileThereIsRoom } from "./pool-space.js";
 import { imageInvalid } from "./read-json.js";
 import type { OciConfig } from "./types.js";
 
@@ -38,10 +40,10 @@ export interface AssembleOptions {
   /** For a person, of the layers: `imported from app.tar`. */
   readonly from: string;
   /**
-   * What to do about a layer that is here already. `verify` (default): its content is read all the same, so that nobody gets
-   * the files of somebody else's image by knowing their digest. `trust`: it is not asked for.
+   * Layers that are not asked for if they are here already. The content of all others is read in any case, so that nobody
+   * gets the files of somebody else's image by knowing their digest.
    */
-  readonly known?: "verify" | "trust" | undefined;
+  readonly trusted?: ReadonlySet<Digest> | undefined;
   readonly signal?: AbortSignal | undefined;
 }
 
@@ -55,6 +57,7 @@ export async function assembleImage(
   const config = imageConfigFrom(image.config);
   const extras = extrasFrom(image.config);
   if (image.layers.length === 0) throw imageInvalid("the image has no layers, so there is nothing in it to run");
+  for (const name of options.names) checkImageName(name);
   const holder = createRandomId("import-");
   const made: LayerId[] = [];
   try {
@@ -80,8 +83,8 @@ export async function assembleImage(
             fromSandbox: null,
             buildId: null,
           };
-    if (record !== known) store.put(record);
-    for (const name of options.names) store.setName(name, record.id);
+    if (record !== known) putNamed(store, record, options.names);
+    else for (const name of options.names) store.setName(name, record.id);
     return record;
   } catch (error) {
     for (const layer of made) {
@@ -138,11 +141,12 @@ async function bringLayers(
       if (index === undefined || layer === undefined) return;
       const known = reused.get(layer.diffId);
       if (known !== undefined) {
-        if (options.known !== "trust") await verifyLayer(layer, signal);
+        if (options.trusted?.has(layer.diffId) !== true) await verifyLayer(layer, signal);
         ids[index] = known;
         continue;
       }
-      const record = await unpackLayer(context, layer.open(signal), {
+      const content = whileThereIsRoom(context.engine, layer.open(signal), "the rest of the image");
+      const record = await unpackLayer(context, content, {
         from: options.from,
         expectedDiffId: layer.diffId,
         maxBytes: roomBytes,

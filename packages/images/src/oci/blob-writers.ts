@@ -29,6 +29,8 @@ export interface AppendPlace {
   readonly file: FileHandle;
   /** Where the file ends. */
   readonly start: number;
+  /** It goes again soon, and its content need never reach the disk. */
+  readonly isTemporary: boolean;
 }
 
 export interface BlobWriter {
@@ -61,14 +63,19 @@ export class TarFileWriter implements BlobWriter {
   readonly #sink: FileSink;
   readonly #file: FileHandle;
   readonly #path: string;
+  readonly #isTemporary: boolean;
   readonly #written = new Set<Digest>();
   #begun = false;
 
   /** `path`: of the same file. */
-  constructor(file: FileHandle, path: string, what: string) {
+  constructor(
+    file: FileHandle,
+    options: { readonly path: string; readonly what: string; readonly isTemporary: boolean },
+  ) {
     this.#file = file;
-    this.#path = path;
-    this.#sink = new FileSink(file, what);
+    this.#path = options.path;
+    this.#isTemporary = options.isTemporary;
+    this.#sink = new FileSink(file, options.what, options);
   }
 
   async #begin(): Promise<void> {
@@ -98,7 +105,7 @@ export class TarFileWriter implements BlobWriter {
     await this.#sink.write(Buffer.alloc(TAR_BLOCK));
     await this.#sink.flush();
     const start = this.#sink.position;
-    const facts = await append({ path: this.#path, file: this.#file, start });
+    const facts = await append({ path: this.#path, file: this.#file, start, isTemporary: this.#isTemporary });
     await this.#sink.moveTo(start + facts.sizeBytes);
     return this.#finish(at, facts);
   }
@@ -221,7 +228,7 @@ export class DirectoryWriter implements BlobWriter {
     const path = this.#freshPath();
     const file = await open(path, "w+");
     try {
-      const facts = await append({ path, file, start: 0 });
+      const facts = await append({ path, file, start: 0, isTemporary: false });
       await file.sync();
       return await this.#finish(path, facts);
     } finally {

@@ -24,7 +24,13 @@ export type ExportFormat = (typeof EXPORT_FORMATS)[number];
 export interface ExportOptions {
   readonly format: ExportFormat;
   /** A stream is written to, not ended. */
-  readonly to: Writable | { readonly path: string };
+  readonly to:
+    | Writable
+    | {
+        readonly path: string;
+        /** The file goes again soon: nobody waits until it is on the disk. */
+        readonly isTemporary?: boolean | undefined;
+      };
   /** Of the layers. Default none. */
   readonly compression?: Compression | undefined;
   readonly names?: readonly ImageName[] | undefined;
@@ -99,11 +105,11 @@ async function writeTo(
     if (format === "oci-directory") throw invalidArgument("to", "a stream", "a path, for a directory");
     return writeToStream(to as Writable, signal, write);
   }
-  const { path } = to;
+  const { path, isTemporary } = to;
   if (format === "oci-directory") return writeToDirectory({ path, neededBytes }, write);
   const there = await stat(path).catch(() => undefined);
   if (there?.isDirectory() === true) throw invalidArgument("to", path, "a file, not a directory");
-  if (there === undefined || there.isFile()) return writeToFile({ path, neededBytes }, write);
+  if (there === undefined || there.isFile()) return writeToFile({ path, neededBytes, isTemporary }, write);
   // A pipe or a device: it cannot be gone back in, nor replaced.
   const stream = createWriteStream(path);
   try {

@@ -1,5 +1,5 @@
 /** A file or directory that is there whole or not at all: made beside its place, synced, renamed. */
-import { readdirSync, rmSync } from "node:fs";
+import { lstatSync, readdirSync, rmSync } from "node:fs";
 import { mkdir, open, rename, rm, stat } from "node:fs/promises";
 import { basename, dirname, join, resolve } from "node:path";
 import { HoldfastError } from "@holdfast/protocol";
@@ -14,6 +14,8 @@ const PREFIX = ".holdfast-export.";
 export interface PathOptions {
   readonly path: string;
   readonly neededBytes: number;
+  /** It goes again soon, and its content need never reach the disk. Of a file. */
+  readonly isTemporary?: boolean | undefined;
 }
 
 type Outcome<T> = T & { readonly sizeBytes: number };
@@ -47,7 +49,10 @@ function sweep(directory: string): void {
   for (const name of readdirSync(directory)) {
     if (!name.startsWith(PREFIX)) continue;
     const tag = tagOfUniqueName(name.slice(PREFIX.length));
-    if (tag !== undefined && !isTagOfLiving(tag)) rmSync(join(directory, name), { recursive: true, force: true });
+    const path = join(directory, name);
+    // What somebody else has made in a directory like /tmp could be exchanged under our hands.
+    if (lstatSync(path, { throwIfNoEntry: false })?.uid !== process.geteuid?.()) continue;
+    if (tag !== undefined && !isTagOfLiving(tag)) rmSync(path, { recursive: true, force: true });
   }
 }
 
@@ -60,17 +65,18 @@ export async function writeToFile<T extends object>(
     throw errorFromFile(error, what);
   });
   try {
-    const writer = new TarFileWriter(file, fresh, what);
+    const { isTemporary = false } = options;
+    const writer = new TarFileWriter(file, { path: fresh, what, isTemporary });
     let outcome: Outcome<T>;
     try {
       outcome = { ...(await write(writer)), sizeBytes: writer.sizeBytes };
-      await file.sync();
+      if (!isTemporary) await file.sync();
     } finally {
       await writer.settle();
       await file.close();
     }
     await rename(fresh, options.path);
-    syncDirectory(parent);
+    if (!isTemporary) syncDirectory(parent);
     return outcome;
   } catch (error) {
     await rm(fresh, { force: true });

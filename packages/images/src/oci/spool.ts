@@ -32,7 +32,7 @@ export async function spool(content: AsyncIterable<Uint8Array>, options: SpoolOp
   const file = await open(path, "wx", 0o600).catch((error: unknown) => {
     throw errorFromFile(error, what);
   });
-  const sink = new FileSink(file, what);
+  const sink = new FileSink(file, what, { isTemporary: true });
   const counter = new ProgressCounter({
     onProgress: options.onProgress,
     phase: "spool",

@@ -6,7 +6,7 @@ import { findCredentials, type RegistryAuth } from "./credentials.js";
 import { parseAnswer, printable, registryFailed, wrongContent } from "./errors.js";
 import { isLoopback, registryOrigin } from "./reference.js";
 import { LONGEST_RETRY_AFTER_MS, parseRetryAfterMs, Retries, type RetryOptions } from "./retries.js";
-import { isCut, type RequestBody, readWhole, Transport } from "./transport.js";
+import { isCut, type MayReach, type RequestBody, readWhole, Transport } from "./transport.js";
 
 export interface RegistryOptions {
   readonly auth?: RegistryAuth | undefined;
@@ -17,6 +17,8 @@ export interface RegistryOptions {
   readonly connectTimeoutMs?: number | undefined;
   readonly idleTimeoutMs?: number | undefined;
   readonly retry?: RetryOptions | undefined;
+  /** Absent: it may connect to any address. */
+  readonly mayReach?: MayReach | undefined;
 }
 
 export interface RegistryRequest {

@@ -5,7 +5,7 @@
  */
 import { createHash, type Hash } from "node:crypto";
 import { constants, lstatSync } from "node:fs";
-import { type FileHandle, lstat, mkdir, open, rename, rm, rmdir, stat } from "node:fs/promises";
+import { type FileHandle, mkdir, open, rename, rm, rmdir, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { HoldfastError } from "@holdfast/protocol";
 import type { Digest } from "@holdfast/recipe";
@@ -75,6 +75,7 @@ export class PartialFile {
     const hex = hexOf(digest);
     const path = join(directory, `${hex}.${uniqueName()}`);
     try {
+      requireOurs(directory);
       for (const { name } of abandoned(directory, hex)) {
         try {
           await rename(join(directory, name), path);
@@ -230,6 +231,7 @@ export class PartialFile {
 /** Removes what nobody has come back for. */
 export async function sweepPartialFiles(scratchDirectory: string, nowMs = Date.now()): Promise<void> {
   const directory = partialDirectory(scratchDirectory);
+  if (!isOurs(directory)) return;
   for (const name of namesIn(directory)) {
     if (!NAME.test(name) || isWorkedOn(name)) continue;
     const path = join(directory, name);
@@ -247,6 +249,7 @@ function isWorkedOn(name: string): boolean {
 
 /** How much of it lies there, to be gone on with. */
 export function abandonedBytes(scratchDirectory: string, digest: Digest): number {
+  if (!isOurs(partialDirectory(scratchDirectory))) return 0;
   return abandoned(partialDirectory(scratchDirectory), hexOf(digest))[0]?.sizeBytes ?? 0;
 }
 
@@ -261,17 +264,24 @@ function abandoned(directory: string, hex: string): { readonly name: string; rea
     .sort((left, right) => right.sizeBytes - left.sizeBytes);
 }
 
+/** A scratch directory may be one that others write to as well: what they have put there is neither used nor removed. */
+function isOurs(directory: string): boolean {
+  const found = lstatSync(directory, { throwIfNoEntry: false });
+  return found === undefined || (found.isDirectory() && found.uid === process.geteuid?.());
+}
+
+function requireOurs(directory: string): void {
+  if (isOurs(directory)) return;
+  throw new HoldfastError("invalid_argument", `scratch: ${directory} belongs to somebody else`, {
+    hint: "Choose another scratch directory, or remove that one.",
+    details: { field: "scratch" },
+  });
+}
+
 async function openPartial(directory: string, path: string): Promise<FileHandle> {
   for (let tries = 1; ; tries++) {
     await mkdir(directory, { recursive: true, mode: 0o700 });
-    // A scratch directory may be one that others write to as well: what they have put there is not used.
-    const found = await lstat(directory).catch(() => undefined);
-    if (found !== undefined && (!found.isDirectory() || found.uid !== process.geteuid?.())) {
-      throw new HoldfastError("invalid_argument", `scratch: ${directory} belongs to somebody else`, {
-        hint: "Choose another scratch directory, or remove that one.",
-        details: { field: "scratch" },
-      });
-    }
+    requireOurs(directory);
     try {
       return await open(path, constants.O_RDWR | constants.O_CREAT | constants.O_NOFOLLOW, 0o600);
     } catch (error) {

@@ -3,9 +3,6 @@
  * come; the files stay until all of the image is here, so that a cut connection or a killed process costs nothing but what
  * was not yet on the disk.
  */
-import { statSync } from "node:fs";
-import { dirname } from "node:path";
-import { createLayerId } from "@holdfast/engine";
 import { HoldfastError, invalidArgument } from "@holdfast/protocol";
 import type { Digest } from "@holdfast/recipe";
 import type { ImagesContext } from "../context.js";
@@ -14,6 +11,7 @@ import { shortDigest } from "../layers/digest.js";
 import { type OnProgress, ProgressCounter } from "../layers/progress.js";
 import { assembleImage, type IncomingLayer } from "../oci/assemble-image.js";
 import { parsePlatform } from "../oci/platform.js";
+import { isOnPoolsDisk } from "../oci/pool-space.js";
 import type { Descriptor } from "../oci/types.js";
 import { checkFreeSpace } from "../scratch/free-space.js";
 import { checkScratchDirectory } from "../scratch/scratch.js";
@@ -90,8 +88,8 @@ async function bring(pull: Pull, fetched: FetchedManifest): Promise<ImageRecord>
   const layers = manifest.layers.map(
     (descriptor, index): WantedLayer => ({ descriptor, diffId: config.rootfs.diff_ids[index] as Digest }),
   );
-  const here = knownLayers(pull, layers);
-  const missing = here.mayBeTrusted ? layers.filter(({ diffId }) => !here.diffIds.has(diffId)) : layers;
+  const trusted = trustedLayers(pull, layers);
+  const missing = layers.filter(({ diffId }) => !trusted.has(diffId));
   checkSpace(pull, missing);
 
   const stop = new AbortController();
@@ -123,7 +121,7 @@ async function bring(pull: Pull, fetched: FetchedManifest): Promise<ImageRecord>
         owner: options.owner,
         names: pull.names,
         from: `pulled from ${formatReference(reference)}`,
-        known: here.mayBeTrusted ? "trust" : "verify",
+        trusted,
         signal,
       },
     );
@@ -143,18 +141,14 @@ async function bring(pull: Pull, fetched: FetchedManifest): Promise<ImageRecord>
  * Layers of this host need not be fetched, but only those of images that the owner may see: whoever serves a manifest can
  * name any content in it, and would come by somebody else's files.
  */
-function knownLayers({ context, options }: Pull, layers: readonly WantedLayer[]) {
+function trustedLayers({ context, options }: Pull, layers: readonly WantedLayer[]): Set<Digest> {
   const { store, engine } = context;
   const visible = new Set(store.list({ owner: options.owner }).flatMap((image) => [...image.layers, image.disk]));
-  const diffIds = new Set<Digest>();
-  let mayBeTrusted = true;
-  for (const { diffId } of layers) {
+  const isTrusted = ({ diffId }: WantedLayer): boolean => {
     const known = store.layerByDiffId(diffId);
-    if (known === undefined || !engine.layers.has(known.id)) continue;
-    diffIds.add(diffId);
-    mayBeTrusted &&= visible.has(known.id);
-  }
-  return { diffIds, mayBeTrusted };
+    return known !== undefined && visible.has(known.id) && engine.layers.has(known.id);
+  };
+  return new Set(layers.filter(isTrusted).map(({ diffId }) => diffId));
 }
 
 async function* content(
@@ -207,11 +201,8 @@ function checkSpace({ context, scratchDirectory, reference }: Pull, missing: rea
   const sizes = new Map(missing.map(({ descriptor }) => [descriptor.digest, descriptor.size]));
   let neededBytes = 0;
   for (const [digest, size] of sizes) neededBytes += Math.max(0, size - abandonedBytes(scratchDirectory, digest));
-  const pool = statSync(dirname(context.engine.layers.path(createLayerId())), { throwIfNoEntry: false });
-  if (pool?.dev === statSync(scratchDirectory).dev) {
-    // Both are taken from the same disk. Layers take at least what they take packed.
-    for (const size of sizes.values()) neededBytes += size;
-  }
+  // Layers take at least what they take packed.
+  if (isOnPoolsDisk(context, scratchDirectory)) for (const size of sizes.values()) neededBytes += size;
   if (neededBytes > 0) checkFreeSpace(scratchDirectory, neededBytes, `pulling ${formatReference(reference)}`);
 }
 

@@ -1,7 +1,9 @@
 /** One HTTP exchange: timeouts, back-pressure both ways, and errors that tell a cut connection from everything else. */
+import { lookup } from "node:dns";
 import { readFile } from "node:fs/promises";
 import http, { type IncomingMessage } from "node:http";
 import https from "node:https";
+import { isIP, type LookupFunction } from "node:net";
 import type { Readable } from "node:stream";
 import { pipeline } from "node:stream";
 import { rootCertificates } from "node:tls";
@@ -28,7 +30,14 @@ export interface TransportOptions {
   readonly idleTimeoutMs?: number | undefined;
   /** Certificates, in PEM, to be trusted beside the usual ones. */
   readonly caFile?: string | undefined;
+  readonly mayReach?: MayReach | undefined;
 }
+
+/**
+ * Whether this process may connect there for whoever asked: it reaches what they could not. Asked of every address that a
+ * name turns out to have, for registries, their token servers and wherever they redirect to.
+ */
+export type MayReach = (address: string, port: number) => boolean;
 
 const CONNECT_TIMEOUT_MS = 20_000;
 const IDLE_TIMEOUT_MS = 60_000;
@@ -57,10 +66,12 @@ export class Transport {
   readonly #connectTimeoutMs: number;
   readonly #idleTimeoutMs: number;
   readonly #agents: { readonly "http:": http.Agent; readonly "https:": https.Agent };
+  readonly #mayReach: MayReach | undefined;
 
   private constructor(options: TransportOptions, ca: string[] | undefined) {
     this.#connectTimeoutMs = options.connectTimeoutMs ?? CONNECT_TIMEOUT_MS;
     this.#idleTimeoutMs = options.idleTimeoutMs ?? IDLE_TIMEOUT_MS;
+    this.#mayReach = options.mayReach;
     this.#agents = {
       "http:": new http.Agent({ keepAlive: true }),
       "https:": new https.Agent({ keepAlive: true, ...(ca === undefined ? {} : { ca }) }),
@@ -103,6 +114,10 @@ export class Transport {
   #exchange({ method, url, headers, body, signal, answerTimeoutMs }: TransportRequest): Promise<IncomingMessage> {
     const { promise, resolve, reject } = promiseParts<IncomingMessage>();
     const secure = url.protocol === "https:";
+    const port = Number(url.port || (secure ? 443 : 80));
+    const host = url.hostname.replace(/^\[|\]$/g, "");
+    // Addresses are not looked up.
+    if (isIP(host) !== 0 && this.#mayReach?.(host, port) === false) throw outOfReach(url.host);
     const request = (secure ? https : http).request(url, {
       method,
       agent: this.#agents[secure ? "https:" : "http:"],
@@ -113,6 +128,7 @@ export class Transport {
         ...headers,
       },
       ...(signal === undefined ? {} : { signal }),
+      ...(this.#mayReach === undefined ? {} : { lookup: lookupAmong(this.#mayReach, port) }),
     });
     let answer: IncomingMessage | undefined;
     const giveUp = (reason: Error): void => {
@@ -169,6 +185,27 @@ export async function readWhole(message: IncomingMessage, maxBytes: number): Pro
     chunks.push(chunk);
   }
   return Buffer.concat(chunks);
+}
+
+/** As Node's own, without the addresses that are out of reach. */
+function lookupAmong(mayReach: MayReach, port: number): LookupFunction {
+  return (hostname, options, callback) => {
+    lookup(hostname, { ...options, all: true }, (error, found) => {
+      if (error !== null) return callback(error, []);
+      const reachable = found.filter(({ address }) => mayReach(address, port));
+      const [first] = reachable;
+      if (first === undefined) return callback(outOfReach(hostname), []);
+      return options.all === true ? callback(null, reachable) : callback(null, first.address, first.family);
+    });
+  };
+}
+
+/** Not which address it was: whoever asked need not learn this host's names for things. */
+function outOfReach(host: string): HoldfastError {
+  return new HoldfastError("access_denied", `registry ${host}: it may not be reached from this server`, {
+    hint: "The operator decides which addresses may be.",
+    details: { registry: host },
+  });
 }
 
 function timeout(text: string): Error {

@@ -6,9 +6,12 @@ import { createHash } from "node:crypto";
 import { createLayerId, type Sandbox, type SandboxSpec, type SnapshotReport } from "@holdfast/engine";
 import { HoldfastError } from "@holdfast/protocol";
 import type { ImagesContext } from "../context.js";
+import { removeNewLayer } from "../layers/remove-new-layer.js";
 import { claimLayer, releaseClaims } from "../store/claims.js";
 import { createImageId } from "../store/ids.js";
 import { uniqueName } from "../store/process-tag.js";
+import { putNamed } from "../store/put-named.js";
+import { checkImageName } from "../store/reference.js";
 import type { ImageConfig, ImageName, ImageRecord, Owner } from "../types.js";
 
 /** How what was kept comes back. There is one way on this engine; a caller that needs memory must not be misled. */
@@ -46,9 +49,11 @@ export async function takeSnapshot(
     readonly parent?: ImageRecord | undefined;
   },
 ): Promise<TakenSnapshot> {
-  const { engine, store } = context;
+  const { store, log } = context;
   const { parent } = options;
   const { image: source } = sandbox.spec;
+  const names = options.names ?? [];
+  for (const name of names) checkImageName(name);
   const layer = createLayerId();
   const holder = `snapshot-${uniqueName()}`;
   claimLayer(store.directory, holder, layer);
@@ -91,11 +96,15 @@ export async function takeSnapshot(
         diskBytes: sandbox.limits.diskBytes,
       },
     };
-    store.put(image);
-    for (const name of options.names ?? []) store.setName(name, id);
+    putNamed(store, image, names);
     return { image, report, holds: RESTORES };
   } catch (error) {
-    await engine.layers.remove(layer).catch(() => {});
+    await removeNewLayer(context, layer, holder).catch((reason: unknown) => {
+      log.warn(
+        { layer, error: HoldfastError.from(reason).message },
+        "a failed snapshot's layer is left; prune removes it",
+      );
+    });
     throw error;
   } finally {
     releaseClaims(store.directory, holder);

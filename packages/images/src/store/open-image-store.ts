@@ -21,7 +21,7 @@ import { type ImageStoreOptions, StoreParts } from "./parts.js";
 import { uniqueName } from "./process-tag.js";
 import { hasAbandoned, type PruneOptions, pruneStore, removeAbandoned, sweepTemporary } from "./prune.js";
 import { isVisible, layersOf, namedImageOf, wrongFieldOfImage, wrongFieldOfLayer } from "./records.js";
-import { formatImageName, parseDigest, parseImageName, parseImageTag } from "./reference.js";
+import { checkImageName, formatImageName, parseDigest } from "./reference.js";
 import { removeImage } from "./remove-image.js";
 
 export interface StoreProblem {
@@ -75,7 +75,7 @@ export class FileImageStore implements ImageStore {
   }
 
   setName(name: ImageName, imageId: ImageId): void {
-    checkName(name);
+    checkImageName(name);
     const record = this.get(parseImageId(imageId));
     if (record === undefined) throw noImage(imageId);
     if (record.owner !== null && record.owner !== name.owner) {
@@ -96,7 +96,7 @@ export class FileImageStore implements ImageStore {
   }
 
   removeName(name: ImageName): boolean {
-    checkName(name);
+    checkImageName(name);
     return this.#parts.names.remove(name);
   }
 
@@ -176,7 +176,7 @@ export class FileImageStore implements ImageStore {
   }
 
   async recover(): Promise<void> {
-    sweepTemporary(this.#parts);
+    await sweepTemporary(this.#parts);
     if (hasAbandoned(this.#parts)) await this.#locked(() => removeAbandoned(this.#parts));
   }
 
@@ -238,14 +238,6 @@ export function openImageStore(options: ImageStoreOptions): FileImageStore {
 }
 
 const stepName = (chain: Digest): string => parseDigest(chain, "chain").slice("sha256:".length);
-
-function checkName({ owner, name, tag }: ImageName): void {
-  if (owner !== null && (typeof owner !== "string" || owner === "")) {
-    throw invalidArgument("owner", owner, "a key's id, or null for the operator's");
-  }
-  parseImageName(name);
-  parseImageTag(tag);
-}
 
 const noImage = (id: ImageId): HoldfastError =>
   new HoldfastError("image_not_found", `there is no image ${id}`, { details: { image: id } });

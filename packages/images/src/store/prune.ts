@@ -2,6 +2,7 @@
 import { rmSync, statSync } from "node:fs";
 import { dirname } from "node:path";
 import { type LayerId, parseLayerId } from "@holdfast/engine";
+import { sweepPartialFiles } from "../registry/partial-file.js";
 import { sweepScratch } from "../scratch/scratch.js";
 import type { ImageId, PruneReport } from "../types.js";
 import { dropDeadClaims, markGoing, readClaims, readDeadMarks } from "./claims.js";
@@ -25,10 +26,13 @@ const SPARE_MS = 3600_000;
 /** A build that goes on is heard of every few seconds. */
 const SILENT_MS = 60_000;
 
-/** Temporary files and scratch directories of processes that are gone. */
-export function sweepTemporary(parts: StoreParts): void {
+/** Temporary files and scratch directories of processes that are gone, and downloads that nobody has come back for. */
+export async function sweepTemporary(parts: StoreParts): Promise<void> {
   parts.files.sweep();
-  for (const directory of new Set([parts.scratchDirectory, parts.path("scratch")])) sweepScratch(directory);
+  for (const directory of new Set([parts.scratchDirectory, parts.path("scratch")])) {
+    sweepScratch(directory);
+    await sweepPartialFiles(directory);
+  }
 }
 
 export function hasAbandoned(parts: StoreParts): boolean {
@@ -57,7 +61,7 @@ export async function pruneStore(parts: StoreParts, options: PruneOptions = {}):
   const all = options.all === true;
   const unusedSinceMs = now - (options.unusedForMs ?? (all ? 0 : DEFAULT_UNUSED_MS));
   const spareSinceMs = now - (options.unusedForMs ?? (all ? SPARE_MS : DEFAULT_UNUSED_MS));
-  sweepTemporary(parts);
+  await sweepTemporary(parts);
   const abandoned = await removeAbandoned(parts);
   dropLostNames(parts);
   const released = new Set(dropSteps(parts, unusedSinceMs));

@@ -71,6 +71,14 @@ export function parseImageReference(text: unknown, field = "image"): ImageRefere
   }
 }
 
+export function checkImageName({ owner, name, tag }: ImageName): void {
+  if (owner !== null && (typeof owner !== "string" || owner === "")) {
+    throw invalidArgument("owner", owner, "a key's id, or null for the operator's");
+  }
+  parseImageName(name);
+  parseImageTag(tag);
+}
+
 export function formatImageName({ name, tag }: Pick<ImageName, "name" | "tag">): string {
   return `${name}:${tag}`;
 }

@@ -10,7 +10,7 @@ import type { IgnoreRules } from "../ignore-rules.js";
 import { cleanPath } from "../paths.js";
 import { localFault } from "./local-fault.js";
 import { treeOf } from "./tree-of.js";
-import { entryFrom, type FoundEntry, kindOf, readNames, walk } from "./walk.js";
+import { entryFrom, type FoundEntry, kindOf, readNames, requireUtf8, walk } from "./walk.js";
 
 interface Source {
   /** Below the context, as written. */
@@ -82,7 +82,7 @@ export class DockerContext implements CopyContext {
       if (index > first) paths = await this.#withoutLinks(paths);
       const below: string[] = [];
       for (const path of paths) {
-        const candidates = hasWildcard(name) ? (await this.#names(path)).filter(matcherOf(name)) : [name];
+        const candidates = hasWildcard(name) ? await this.#names(path, matcherOf(name)) : [name];
         below.push(...candidates.map((candidate) => (path === "" ? candidate : `${path}/${candidate}`)));
       }
       paths = below;
@@ -96,9 +96,11 @@ export class DockerContext implements CopyContext {
     return kept;
   }
 
-  async #names(path: string): Promise<string[]> {
+  async #names(path: string, isWanted: (name: string) => boolean): Promise<string[]> {
     const directory = await this.#resolve(path);
-    return directory?.stats.isDirectory() === true ? readNames(directory.real) : [];
+    if (directory?.stats.isDirectory() !== true) return [];
+    const names = await readNames(directory.real);
+    return names.filter(({ text }) => isWanted(text)).map((name) => requireUtf8(name, directory.real));
   }
 
   /** Nothing if it is not there or ignored, by its own path or by that of what it links to. */

@@ -186,6 +186,15 @@ describe("refuses, by name,", () => {
   test("names that are not UTF-8", async () => {
     execFileSync("sh", ["-c", 'touch "$0/$(printf "a\\377b")"', top]);
     await expect(resolve(top)).rejects.toThrow("the name is not UTF-8");
+    write("kept", "x");
+    const resolved = await Image.base()
+      .addLocalDir(top, "/", { ignore: ["a?b", "!kept"] })
+      .resolve();
+    expect(names(await treeOf(resolved))).toEqual(["kept"]);
+    write("Dockerfile", "FROM base\nCOPY k* /\n");
+    await Image.fromDockerfile(join(top, "Dockerfile")).resolve();
+    write("Dockerfile", "FROM base\nCOPY a* /\n");
+    await expect(Image.fromDockerfile(join(top, "Dockerfile")).resolve()).rejects.toThrow("the name is not UTF-8");
   });
 });
 

@@ -1,4 +1,5 @@
 /** What lies below a directory, in order, links not followed. */
+import { isUtf8 } from "node:buffer";
 import type { Stats } from "node:fs";
 import { lstat, readdir, readlink } from "node:fs/promises";
 import { join } from "node:path";
@@ -25,25 +26,30 @@ export interface WalkOptions {
   readonly rulePath: string;
 }
 
-const NAMES = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
+export interface FoundName {
+  /** With place-holders in it if it is not UTF-8: good enough to be ignored by, and for nothing else. */
+  readonly text: string;
+  readonly isUtf8: boolean;
+}
 
-export function decodeName(name: Uint8Array, directory: string): string {
-  try {
-    return NAMES.decode(name);
-  } catch (error) {
-    const shown = new TextDecoder().decode(name);
-    throw new HoldfastError("invalid_argument", `${join(directory, shown)}: the name is not UTF-8`, {
-      cause: error,
-      hint: "Rename it, or name it in the ignore file.",
-    });
-  }
+const NAMES = new TextDecoder("utf-8", { ignoreBOM: true });
+
+function nameFrom(bytes: Uint8Array): FoundName {
+  return { text: NAMES.decode(bytes), isUtf8: isUtf8(bytes) };
+}
+
+export function requireUtf8(name: FoundName, directory: string): string {
+  if (name.isUtf8) return name.text;
+  throw new HoldfastError("invalid_argument", `${join(directory, name.text)}: the name is not UTF-8`, {
+    hint: "Rename it, or name it in the ignore file, with ? for what is no character.",
+  });
 }
 
 /** Sorted by code units, as trees are. */
-export async function readNames(directory: string): Promise<string[]> {
+export async function readNames(directory: string): Promise<FoundName[]> {
   try {
     const names = await readdir(directory, { encoding: "buffer" });
-    return names.map((name) => decodeName(name, directory)).sort();
+    return names.map(nameFrom).sort((one, other) => (one.text < other.text ? -1 : one.text > other.text ? 1 : 0));
   } catch (error) {
     throw localFault(directory, error);
   }
@@ -60,15 +66,17 @@ export async function walk(top: string, options: WalkOptions): Promise<FoundEntr
 
   async function visit(directory: string, above: RuleMatches | undefined): Promise<void> {
     for (const name of await readNames(join(top, directory))) {
-      await look(directory === "" ? name : `${directory}/${name}`, above);
+      await look(directory, name, above);
     }
   }
 
-  async function look(path: string, above: RuleMatches | undefined): Promise<void> {
+  async function look(directory: string, name: FoundName, above: RuleMatches | undefined): Promise<void> {
     const { rules, rulePath } = options;
+    const path = directory === "" ? name.text : `${directory}/${name.text}`;
     const matches = rules.match(rulePath === "" ? path : `${rulePath}/${path}`, above ?? matchesAbove(rules, rulePath));
     const ignored = rules.ignores(matches);
-    if (ignored && !rules.canKeepBelow) return;
+    if (ignored && (!rules.canKeepBelow || !name.isUtf8)) return;
+    requireUtf8(name, join(top, directory));
     const source = join(top, path);
     const stats = await lstat(source).catch((error: unknown) => {
       throw localFault(source, error);
@@ -98,7 +106,7 @@ async function readLeaf(entry: Omit<FoundEntry, "type" | "target">, stats: Stats
     const target = await readlink(entry.source, { encoding: "buffer" }).catch((error: unknown) => {
       throw localFault(entry.source, error);
     });
-    return { ...entry, type: "symlink", mode: 0o777, target: decodeName(target, entry.source) };
+    return { ...entry, type: "symlink", mode: 0o777, target: requireUtf8(nameFrom(target), entry.source) };
   }
   throw new HoldfastError("invalid_argument", `${entry.source} is ${kindOf(stats)}, which an image cannot be given`, {
     details: { path: entry.source },

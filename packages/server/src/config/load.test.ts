@@ -181,6 +181,17 @@ describe("a wrong value", () => {
   });
 
   test.each([
+    ["buildAllow", "example.com"],
+    ["buildAllow", "10.1.2.3:0"],
+    ["buildDeny", "10.0.0.0/33"],
+    ["buildDeny", "::1"],
+  ])("of %s is refused by its place: %j", (field, value) => {
+    expect(refusal({ flags: { [field]: ["10.1.2.3", value] } }).message).toContain(
+      `${field}.1: expected an IPv4 address`,
+    );
+  });
+
+  test.each([
     [{ "bad name": { host: true } }, "templates.bad name: expected a name of letters"],
     [{ "../up": { host: true } }, "templates.../up: expected a name of letters"],
     [{ py: {} }, "templates.py: expected one of rootfs (an absolute path), host (true) and image (a name)"],

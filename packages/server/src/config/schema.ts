@@ -42,6 +42,18 @@ function isLoopback(host: string): boolean {
   return host === "localhost" || host === "::1" || (isIP(host) === 4 && host.startsWith("127."));
 }
 
+/** As the engine understands them. Found out here, it is one setting that is wrong, and not every build. */
+function addressRule() {
+  const error = "an IPv4 address or range such as 10.1.2.3, 10.0.0.0/8 or 10.1.2.3:443";
+  return z.string({ error }).refine(
+    (text) => {
+      const [, address = "", length = "32", port = "1"] = /^([0-9.]+)(?:\/(\d{1,2}))?(?::(\d{1,5}))?$/.exec(text) ?? [];
+      return isIP(address) === 4 && Number(length) <= 32 && Number(port) >= 1 && Number(port) <= 65_535;
+    },
+    { error },
+  );
+}
+
 const memoryMb = () => wholeNumber("MiB", 8, MAX_MEGABYTES);
 const cpus = () => amount("CPUs", 0.01, 1000);
 const pids = () => wholeNumber("processes", 8, 4_194_304);
@@ -158,15 +170,15 @@ const fields = {
     .describe("Where temporary files of builds and transfers go; null: HOLDFAST_SCRATCH_DIR, or the state directory"),
   buildParallel: wholeNumber("builds", 1, 64).default(2).describe("How many images are built at once; others wait"),
   buildAllow: z
-    .array(z.string(), { error: 'a list such as ["10.1.2.3:3141"]' })
+    .array(addressRule(), { error: 'a list such as ["10.1.2.3:3141"]' })
     .default([])
     .describe(
-      "Addresses of this host or its surroundings that build steps may reach although they could not otherwise",
+      "Addresses of this host or its surroundings that build steps, and registries that keys name, may have although they could not otherwise",
     ),
   buildDeny: z
-    .array(z.string(), { error: 'a list such as ["10.0.0.0/8"]' })
+    .array(addressRule(), { error: 'a list such as ["10.0.0.0/8"]' })
     .default([])
-    .describe("Addresses that build steps must not reach"),
+    .describe("Addresses that build steps, and registries that keys name, must not have"),
   sandboxMemoryMb: memoryMb().default(512).describe("Memory of a sandbox that does not ask for another amount"),
   sandboxCpus: cpus()
     .default(() => Math.min(2, availableParallelism()))

@@ -5,6 +5,7 @@ import type { FastifyInstance } from "fastify";
 import { z } from "zod";
 import { ownerOf } from "../sandboxes/sources.js";
 import type { Caller } from "../sandboxes/types.js";
+import { namesById } from "../v1/image-views.js";
 import { e2bFailure } from "./error-body.js";
 import {
   bodyOf,
@@ -42,14 +43,16 @@ export function snapshotRoutes(app: FastifyInstance, surroundings: Surroundings)
       .nullish(),
   });
 
-  const namesOf = (caller: Caller, image: ImageRecord): string[] =>
-    own
-      .names(caller)
-      .filter(({ imageId }) => imageId === image.id)
-      .map(({ name }) => nameWithTag(name.name, name.tag));
+  /** The caller's own names by image: read once, however many images are looked at. */
+  const namesOf = (caller: Caller): ReadonlyMap<string, readonly string[]> =>
+    new Map(
+      [...namesById(own.names(caller))].map(([id, named]) => [
+        id,
+        named.map(({ name }) => nameWithTag(name.name, name.tag)),
+      ]),
+    );
 
-  function shape(caller: Caller, image: ImageRecord) {
-    const names = namesOf(caller, image);
+  function shape(image: ImageRecord, names: readonly string[] = []) {
     return { snapshotID: names[0] ?? nameWithTag(image.id, DEFAULT_TAG), names };
   }
 
@@ -59,7 +62,7 @@ export function snapshotRoutes(app: FastifyInstance, surroundings: Surroundings)
     await surroundings.alive(request.caller, id);
     const names = name === undefined || name === null ? [] : [await freeName(request.caller, name)];
     const { image } = await sandboxes.snapshot(request.caller, id, { names });
-    return reply.code(201).send(shape(request.caller, image));
+    return reply.code(201).send(shape(image, namesOf(request.caller).get(image.id)));
   });
 
   /** A snapshot may take the name of an earlier one, and of nothing else. */
@@ -79,11 +82,12 @@ export function snapshotRoutes(app: FastifyInstance, surroundings: Surroundings)
     const query = queryOf(request, snapshotsQuery);
     const owner = ownerOf(request.caller);
     const { nextToken } = query;
+    const names = namesOf(request.caller);
     const rows = images.store
       .list({ owner })
       .filter((image) => image.kind === "snapshot" && image.owner === owner)
       .filter((image) => query.sandboxID === undefined || image.fromSandbox === query.sandboxID)
-      .filter((image) => query.name === undefined || isCalled(request.caller, image, query.name))
+      .filter((image) => query.name === undefined || isCalled(image, names.get(image.id), query.name))
       .map((image) => ({ id: image.id as string, createdAt: new Date(image.createdAt), image }))
       .sort((one, other) => other.createdAt.getTime() - one.createdAt.getTime() || (one.id < other.id ? 1 : -1))
       .filter(
@@ -92,14 +96,14 @@ export function snapshotRoutes(app: FastifyInstance, surroundings: Surroundings)
           createdAt < nextToken.createdAt ||
           (createdAt.getTime() === nextToken.createdAt.getTime() && id < nextToken.id),
       );
-    return sendPage(reply, rows, query.limit).map(({ image }) => shape(request.caller, image));
+    return sendPage(reply, rows, query.limit).map(({ image }) => shape(image, names.get(image.id)));
   });
 
   /** By id or name, with or without a tag. */
-  function isCalled(caller: Caller, image: ImageRecord, given: string): boolean {
+  function isCalled(image: ImageRecord, names: readonly string[] | undefined, given: string): boolean {
     const wanted = given.trim().toLowerCase();
-    const names = [...namesOf(caller, image), nameWithTag(image.id, DEFAULT_TAG)];
-    return names.some((name) => name === wanted || name.slice(0, name.lastIndexOf(":")) === wanted);
+    const all = [...(names ?? []), nameWithTag(image.id, DEFAULT_TAG)];
+    return all.some((name) => name === wanted || name.slice(0, name.lastIndexOf(":")) === wanted);
   }
 
   app.post<SandboxRoute>("/sandboxes/:sandboxID/fork", async (request, reply) => {

@@ -5,7 +5,8 @@ import { z } from "zod";
 import { keyNeeded } from "../http/authenticate.js";
 import { validate } from "../http/validate.js";
 import type { TemplateBuildRow, TemplateRow } from "../store/store.js";
-import { acceptRawBodies, bodyChunks } from "../v1/raw-body.js";
+import { acceptRawBodies } from "../v1/raw-body.js";
+import { storableBody } from "../v1/storable-body.js";
 import { readLogRange, readStatusPage, shownEntry } from "./build-logs.js";
 import { LOG_LEVELS } from "./log-entries.js";
 import { keyIdOf } from "./own-templates.js";
@@ -185,7 +186,7 @@ export function templateBuildRoutes(app: FastifyInstance, surroundings: Surround
         const { key: keyId, ...proof } = proofOf(asking);
         uploads.require({ keyId, templateId: templateID, hash }, proof);
         await requireAlive(keyId, templateID);
-        const content = bounded(bodyChunks(asking), Number(asking.headers["content-length"]));
+        const content = bounded(storableBody(asking, images.store.directory), Number(asking.headers["content-length"]));
         const { digest } = await images.store.blobs.add(content);
         await store.templates.putFile({ keyId, hash, digest, uploadedAt: new Date() });
         return reply.code(200).send();

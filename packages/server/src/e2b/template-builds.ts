@@ -10,6 +10,7 @@ import {
 import { createRandomId, HoldfastError, invalidArgument } from "@holdfast/protocol";
 import type { Digest } from "@holdfast/recipe";
 import type { ServerParts } from "../parts.js";
+import { requireRegistriesOf } from "../registries/registry-access.js";
 import { checkAgainstHost } from "../sandboxes/check-request.js";
 import { ownerOf } from "../sandboxes/sources.js";
 import type { Caller } from "../sandboxes/types.js";
@@ -109,6 +110,7 @@ export class TemplateBuilds {
     const from = await this.#startingPoint(caller, body);
     const digests = await this.#filesOf(caller, body);
     const { recipe, leadingSteps, forceFrom } = recipeFromTemplate(body, from, (hash) => digests.get(hash) as Digest);
+    await requireRegistriesOf(this.#parts, caller, recipe);
     if (!(await store.templates.claimBuild(row.id, { leadingSteps, startedAt: new Date() }))) {
       throw invalidArgument("buildID", row.id, "a build that has not been started before");
     }

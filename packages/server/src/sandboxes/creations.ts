@@ -28,8 +28,14 @@ export class Creations {
     this.#parts = parts;
   }
 
-  make(caller: Caller, row: SandboxRow, spec: Partial<SandboxSpec>): Promise<SandboxRow> {
-    const creation = this.#make(caller, row, spec).finally(() => this.#pending.delete(row.id));
+  /** `onBegun`: it is there, and only what it is there to run is still waited for. */
+  make(
+    caller: Caller,
+    row: SandboxRow,
+    spec: Partial<SandboxSpec>,
+    options: { readonly onBegun?: () => void } = {},
+  ): Promise<SandboxRow> {
+    const creation = this.#make(caller, row, spec, options.onBegun).finally(() => this.#pending.delete(row.id));
     this.#pending.set(row.id, creation);
     return creation;
   }
@@ -67,7 +73,12 @@ export class Creations {
     }
   }
 
-  async #make(caller: Caller, row: SandboxRow, spec: Partial<SandboxSpec>): Promise<SandboxRow> {
+  async #make(
+    caller: Caller,
+    row: SandboxRow,
+    spec: Partial<SandboxSpec>,
+    onBegun: (() => void) | undefined,
+  ): Promise<SandboxRow> {
     const { engine, store, budget } = this.#parts;
     let sandbox: Sandbox | undefined;
     let kept = false;
@@ -103,6 +114,7 @@ export class Creations {
       await store.sandboxes.remove(row.id);
       throw error;
     }
+    onBegun?.();
     try {
       await life.startImage();
       return life.row;

@@ -16,6 +16,8 @@ export interface Recovery {
   readonly adopted: number;
   readonly paused: number;
   readonly lost: number;
+  /** Stopped ones that the store does not know. */
+  readonly strays: readonly SandboxId[];
 }
 
 async function unendedRows(store: Store): Promise<SandboxRow[]> {
@@ -76,8 +78,7 @@ export async function recover(
     log.warn({ sandbox: sandbox.id }, "a sandbox that the store does not know was ended");
     await sandbox.kill(OUR_NAME);
   }
-  for (const id of stopped) await engine.discard(id);
   // The state directory is ours alone: what nobody answers for now, nobody will ever come back for.
   await engine.sweep({ which: "all" });
-  return counts;
+  return { ...counts, strays: [...stopped] };
 }

@@ -186,33 +186,40 @@ export class SandboxLife {
     });
   }
 
-  resume(options: {
+  async resume(options: {
     readonly timeoutMs?: number | undefined;
     readonly memory?: boolean | undefined;
   }): Promise<{ row: SandboxRow; resumed: boolean }> {
     const asks = this.#row.status === "paused" ? "resuming" : undefined;
-    return this.#exclusive(asks, async () => {
+    const how = await this.#exclusive(asks, async () => {
       const timeoutMs = options.timeoutMs ?? this.#row.timeoutMs;
       if (this.#row.status === "running") {
         if (options.timeoutMs !== undefined) await this.#setExpiry(timeoutMs, true);
-        return { row: this.#row, resumed: false };
+        return { resumed: false, booted: false };
       }
       const before = this.#row.boots;
       const boots = await this.#wake(options.memory ?? true);
-      const how = boots === before ? "with its processes" : "from its files";
+      const booted = boots > before;
       await this.#record.fact(
         { status: "running", memoryKept: null, boots, timeoutMs, expiresAt: new Date(Date.now() + timeoutMs) },
-        lifeEvents.resumed(how, { boots, timeoutMs }),
+        lifeEvents.resumed(booted ? "from its files" : "with its processes", { boots, timeoutMs }),
       );
-      const hasBooted = boots > before;
       this.#goLive();
-      // Its processes are gone, the one that it is there for among them. It runs in any case.
-      if (hasBooted) {
-        const failed = "what a sandbox is there to run did not come up after its boot";
-        await this.startImage().catch((error: unknown) => this.#complain(error, failed));
-      }
-      return { row: this.#row, resumed: true };
+      return { resumed: true, booted };
     });
+    // Nobody who wants to pause, keep or end it waits for this.
+    if (how.booted) await this.#startAgain();
+    return { row: this.#row, resumed: how.resumed };
+  }
+
+  /** Its processes are gone, the one that it is there for among them. It runs in any case. */
+  async #startAgain(): Promise<void> {
+    const live = this.#live;
+    await this.startImage().catch((error: unknown) => {
+      const isExpected = this.#live !== live || HoldfastError.from(error).code === "server_stopping";
+      if (!isExpected) this.#complain(error, "what a sandbox is there to run did not come up after its boot");
+    });
+    if (this.#isEnding() || this.#row.status === "ended") throw endedError(await this.settledRow());
   }
 
   /** `reserve` is told by how much its memory grows, when its turn has come, and may refuse. */

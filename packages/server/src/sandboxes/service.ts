@@ -34,6 +34,7 @@ import type { Volumes } from "../volumes/volumes.js";
 import { checkAgainstHost, checkTimeout } from "./check-request.js";
 import { Creations } from "./creations.js";
 import { EventLog } from "./event-log.js";
+import { lifeFor, makeForks } from "./forks.js";
 import { hostInfo } from "./host-info.js";
 import { KeyBudget } from "./key-budget.js";
 import { lifeEvents } from "./life-events.js";
@@ -41,8 +42,9 @@ import { endedError } from "./postmortem.js";
 import { type Recovery, recover } from "./recovery.js";
 import { type Look, Sampler } from "./sampler.js";
 import { type LifeParts, SandboxLife } from "./sandbox-life.js";
-import { ownerOf, Sources } from "./sources.js";
+import { Sources } from "./sources.js";
 import { startCommandIn } from "./start-command.js";
+import { discardLater } from "./strays.js";
 import { SandboxTokens } from "./tokens.js";
 import type { Caller, CreateRequest, Forked, LiveSandbox, Opened, Sandboxes } from "./types.js";
 
@@ -64,26 +66,6 @@ export interface ServiceParts {
   readonly version: string;
 }
 
-function lifeFor(timeoutMs: number): Pick<SandboxRow, "createdAt" | "expiresAt"> {
-  const createdAt = new Date();
-  return { createdAt, expiresAt: new Date(createdAt.getTime() + timeoutMs) };
-}
-
-/** A new sandbox like this one, with a life of its own. */
-function forkedRow(source: SandboxRow, timeoutMs: number): SandboxRow {
-  return {
-    ...source,
-    id: createSandboxId(),
-    status: "creating",
-    ...lifeFor(timeoutMs),
-    timeoutMs,
-    memoryKept: null,
-    boots: 1,
-    endedAt: null,
-    ending: null,
-  };
-}
-
 const keyIdOf = (caller: Caller): string => (caller.kind === "operator" ? OPERATOR_KEY_ID : caller.keyId);
 /** The operator sees everybody's. */
 const filterOf = (caller: Caller): { keyId?: string } => (caller.kind === "operator" ? {} : { keyId: caller.keyId });
@@ -103,7 +85,9 @@ export class SandboxService implements Sandboxes {
   /** Running and paused ones. The ended are in the store only. */
   readonly #lives = new Map<SandboxId, SandboxLife>();
   readonly #creations: Creations;
+  readonly #closing = new AbortController();
   #cleaner: NodeJS.Timeout | undefined;
+  #forgetStrays: () => void = () => {};
 
   private constructor(parts: ServiceParts, tokens: SandboxTokens, directory: string) {
     this.#parts = parts;
@@ -118,7 +102,7 @@ export class SandboxService implements Sandboxes {
       directory,
       startImage: async (live) => {
         const start = this.sources.startOf(live.row.imageId);
-        if (start !== null) await startCommandIn(live, start);
+        if (start !== null) await startCommandIn(live, start, this.#closing.signal);
       },
     };
     this.#creations = new Creations({
@@ -148,6 +132,7 @@ export class SandboxService implements Sandboxes {
     const service = new SandboxService(parts, await SandboxTokens.open(parts.store), directory);
     const recovery = await recover(parts, (row) => service.#keep(row, { counted: false }));
     service.#removeStrayOffsets(directory);
+    service.#forgetStrays = discardLater(parts, recovery.strays);
     service.#sampler.start();
     service.#cleaner = setInterval(() => void service.#clean(), CLEAN_EVERY_MS);
     service.#cleaner.unref();
@@ -157,6 +142,8 @@ export class SandboxService implements Sandboxes {
   /** Lets go of everything; sandboxes run on for the next server. */
   async close(): Promise<void> {
     clearInterval(this.#cleaner);
+    this.#forgetStrays();
+    this.#closing.abort(new HoldfastError("server_stopping", "the server is being stopped"));
     await this.#sampler.stop();
     await this.#creations.settled();
     await Promise.all([...this.#lives.values()].map((life) => life.release()));
@@ -203,10 +190,13 @@ export class SandboxService implements Sandboxes {
   async snapshot(caller: Caller, id: string, options: { names?: readonly ImageName[] }): Promise<TakenSnapshot> {
     const life = await this.#life(caller, id);
     const { context, store } = this.#parts.images;
-    const { imageId } = life.row;
+    const { imageId, keyId } = life.row;
     const parent = imageId === null ? undefined : store.get(imageId as ImageId);
+    // Whoever takes it, the files in it are of whoever has the sandbox: the operator's images are everybody's.
+    const owner = keyId === OPERATOR_KEY_ID ? (parent?.owner ?? null) : keyId;
+    const names = options.names?.map((name) => ({ ...name, owner }));
     return life.withSandbox(async (sandbox) => {
-      const taken = await takeSnapshot(context, sandbox, { owner: ownerOf(caller), names: options.names, parent });
+      const taken = await takeSnapshot(context, sandbox, { owner, names, parent });
       const { method, sizeBytes, frozenMs } = taken.report;
       const data = { imageId: taken.image.id, holds: taken.holds, method, sizeBytes, frozenMs };
       return { result: taken, event: lifeEvents.snapshotted(`Its files were kept as image ${taken.image.id}.`, data) };
@@ -224,17 +214,10 @@ export class SandboxService implements Sandboxes {
       return { result, event: lifeEvents.snapshotted("Its files were copied for new sandboxes.", data) };
     });
     try {
-      const forks: Forked["forks"][number][] = [];
-      for (let index = 0; index < options.count; index++) {
-        const made = this.#creations.make(caller, forkedRow(life.row, timeoutMs), point.spec);
-        forks.push(
-          await made.then(
-            (row) => ({ row }),
-            (reason) => ({ error: HoldfastError.from(reason) }),
-          ),
-        );
-      }
-      return { forks, report: point.report };
+      const { spec, report } = point;
+      const { count } = options;
+      const forks = await makeForks(this.#creations, { caller, source: life.row, spec, count, timeoutMs });
+      return { forks, report };
     } finally {
       await point.release();
     }

@@ -1,6 +1,7 @@
 /** What a sandbox can be made from: a template of the configuration, or an image of this host. */
+import { isAbsolute } from "node:path";
 import type { SandboxSpec } from "@holdfast/engine";
-import { type ImageId, type Images, planSandbox } from "@holdfast/images";
+import { type ImageId, type ImageRecord, type Images, planSandbox } from "@holdfast/images";
 import { HoldfastError, type MemoryReport, resolveSandboxLimits, type SandboxLimits } from "@holdfast/protocol";
 import type { StartCommand } from "@holdfast/recipe";
 import type { ServerConfig } from "../config/schema.js";
@@ -22,11 +23,19 @@ export interface Source {
 
 export const ownerOf = (caller: Caller): string | null => (caller.kind === "operator" ? null : caller.keyId);
 
+/** By name the caller's own comes first, then the operator's. The operator sees everybody's, by id. */
+export function requireImage({ store }: Pick<Images, "store">, caller: Caller, reference: string): ImageRecord {
+  const byId = caller.kind === "operator" ? store.get(reference as ImageId) : undefined;
+  return store.require(reference, byId === undefined ? ownerOf(caller) : byId.owner);
+}
+
 export class Sources {
   readonly templates: Templates;
   readonly #images: Images;
+  readonly #aliases: Readonly<Record<string, string>>;
 
   constructor(config: ServerConfig, images: Images) {
+    this.#aliases = config.imageAliases;
     this.templates = new Templates(config);
     this.#images = images;
   }
@@ -75,7 +84,7 @@ export class Sources {
     request: Pick<CreateRequest, "limits" | "strict" | "env" | "template">,
     defaults: Partial<SandboxLimits> = this.templates.defaults(),
   ): Source {
-    const image = this.#images.store.require(reference, ownerOf(caller));
+    const image = requireImage(this.#images, caller, this.#meaningOf(reference));
     const { spec, memory } = planSandbox(image, {
       limits: request.limits,
       defaults,
@@ -85,6 +94,19 @@ export class Sources {
     });
     const { limits, ...rest } = spec;
     return { name: reference, imageId: image.id, spec: rest, limits, memory, start: image.config.start };
+  }
+
+  /** What the operator lets a name stand for, for builds and for sandboxes alike. A path was imported under the name itself. */
+  #meaningOf(reference: string): string {
+    const seen = new Set<string>();
+    let name = reference;
+    while (Object.hasOwn(this.#aliases, name) && !seen.has(name)) {
+      seen.add(name);
+      const meaning = this.#aliases[name] ?? name;
+      if (isAbsolute(meaning)) break;
+      name = meaning;
+    }
+    return name;
   }
 
   /** What an image is there to run; null if it is gone, or there is nothing. */

@@ -4,15 +4,21 @@ import { HoldfastError } from "@holdfast/protocol";
 import type { StartCommand } from "@holdfast/recipe";
 import type { LiveSandbox } from "./types.js";
 
-export async function startCommandIn(live: LiveSandbox, start: StartCommand): Promise<void> {
+/** `closing`: the server is being stopped, and waits for nothing that may take minutes. */
+export async function startCommandIn(live: LiveSandbox, start: StartCommand, closing: AbortSignal): Promise<void> {
   try {
     await startImage(live.sandbox, start, {
-      signal: live.gone,
+      signal: AbortSignal.any([live.gone, closing]),
       launch: (spec) => live.commands.start(spec),
       untilListening: true,
     });
   } catch (reason) {
     const error = HoldfastError.from(reason);
+    if (error.code === "canceled" && live.gone.aborted) {
+      throw new HoldfastError("sandbox_ended", "it was ended or paused before what it is there to run was ready", {
+        cause: error,
+      });
+    }
     if (error.code !== "build_failed") throw error;
     throw new HoldfastError("command_failed_to_start", error.message, {
       hint: error.hint,

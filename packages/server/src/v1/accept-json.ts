@@ -4,6 +4,13 @@ import { invalidArgument } from "@holdfast/protocol";
 import type { FastifyInstance, FastifyRequest } from "fastify";
 import { readJsonBody } from "../http/json-body.js";
 
+declare module "fastify" {
+  interface FastifyContextConfig {
+    /** For a route whose bodies may be larger than others. */
+    maxBodyBytes?: number;
+  }
+}
+
 const MAX_BYTES = 1024 * 1024;
 const TIMEOUT_MS = 30_000;
 
@@ -16,7 +23,7 @@ export function acceptJson(app: FastifyInstance): void {
     }
     const announced = request.headers["content-length"];
     return readJsonBody(payload, {
-      maxBytes: MAX_BYTES,
+      maxBytes: request.routeOptions.config.maxBodyBytes ?? MAX_BYTES,
       timeoutMs: TIMEOUT_MS,
       announcedBytes: announced === undefined ? undefined : Number(announced),
     });

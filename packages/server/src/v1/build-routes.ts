@@ -5,17 +5,21 @@ import { type Digest, parseBuilderOptions, parseRecipe } from "@holdfast/recipe"
 import type { FastifyPluginAsync, FastifyReply, FastifyRequest } from "fastify";
 import { validate } from "../http/validate.js";
 import type { ServerParts } from "../parts.js";
+import { requireRegistriesOf } from "../registries/registry-access.js";
 import { ownerOf } from "../sandboxes/sources.js";
 import { findBuild, nameFor } from "./image-access.js";
 import { imageBodies, imageParams, imageQueries } from "./image-schemas.js";
 import { buildInfo } from "./image-views.js";
 import { bodyOf, expectNothing, queryOf } from "./input.js";
 import { beginLines, keepLinesAlive, sendLines, writeLine } from "./line-stream.js";
-import { acceptRawBodies, bodyChunks } from "./raw-body.js";
+import { acceptRawBodies } from "./raw-body.js";
 import type { OpenStreams, ResponseStream } from "./response-stream.js";
+import { storableBody } from "./storable-body.js";
 import { until } from "./until.js";
 import { callerName } from "./views.js";
 
+/** A recipe has 4 MiB at most; its texts may need more as JSON, and what is asked for beside it needs little. */
+const MAX_BUILD_BYTES = 8 * 1024 * 1024;
 /** For those who do not follow a log. */
 const SILENT_MS = 500;
 
@@ -75,10 +79,12 @@ export function buildRoutes(parts: ServerParts, streams: OpenStreams): FastifyPl
       return { missing: images.store.blobs.missing(digests as Digest[]) };
     });
 
-    app.post("/images/builds", async (request, reply) => {
+    app.post("/images/builds", { config: { maxBodyBytes: MAX_BUILD_BYTES } }, async (request, reply) => {
       const body = bodyOf(request, imageBodies.build);
+      const recipe = parseRecipe(body.recipe, "recipe");
+      await requireRegistriesOf(parts, request.caller, recipe);
       const build = await images.builder.start({
-        recipe: parseRecipe(body.recipe, "recipe"),
+        recipe,
         builder: body.builder === undefined ? undefined : parseBuilderOptions(body.builder, "builder"),
         owner: ownerOf(request.caller),
         names: body.names.map((name) => nameFor(request.caller, name)),
@@ -92,7 +98,9 @@ export function buildRoutes(parts: ServerParts, streams: OpenStreams): FastifyPl
     app.get("/images/builds", async (request) => {
       expectNothing(request);
       const owner = ownerOf(request.caller);
-      return { builds: images.builder.list(owner === null ? {} : { owner }).map(buildInfo) };
+      const builds = images.builder.list(owner === null ? {} : { owner });
+      // The operator's images are everybody's to use. What their builds ran and said is not.
+      return { builds: builds.filter((build) => owner === null || build.owner === owner).map(buildInfo) };
     });
 
     app.get("/images/builds/:build", async (request) => {
@@ -114,7 +122,7 @@ export function buildRoutes(parts: ServerParts, streams: OpenStreams): FastifyPl
       raw.put("/images/blobs/:digest", async (request, reply) => {
         const { digest } = validate(imageParams.digest, request.params, "path");
         queryOf(request, imageQueries.none);
-        await images.store.blobs.put(digest as Digest, bodyChunks(request));
+        await images.store.blobs.put(digest as Digest, storableBody(request, images.store.directory));
         return reply.status(204).send();
       });
     });

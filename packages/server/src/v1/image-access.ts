@@ -2,13 +2,14 @@
 import {
   type Build,
   type BuildId,
+  type ImageId,
   type ImageName,
   type ImageRecord,
   type Images,
   parseImageReference,
 } from "@holdfast/images";
 import { HoldfastError } from "@holdfast/protocol";
-import { ownerOf } from "../sandboxes/sources.js";
+import { ownerOf, requireImage } from "../sandboxes/sources.js";
 import type { Caller } from "../sandboxes/types.js";
 
 export function requireOperator(caller: Caller, what: string): void {
@@ -18,20 +19,29 @@ export function requireOperator(caller: Caller, what: string): void {
   });
 }
 
-export function requireOwn(caller: Caller, record: ImageRecord): void {
+function requireOwn(caller: Caller, record: ImageRecord): void {
   if (caller.kind === "operator" || record.owner === caller.keyId) return;
   throw new HoldfastError("access_denied", `image ${record.id} is the operator's`, {
     hint: "You can use it, but not change or remove it.",
   });
 }
 
-/** By name the owner's own comes first; the operator sees everybody's, by id. */
+/** To look at, to name and to remove: one whose layers are gone is there, too. What uses it asks for the whole of it. */
 export function findImage(images: Images, caller: Caller, reference: string): ImageRecord {
-  if (caller.kind === "operator") {
-    const byId = images.store.list().find((record) => record.id === reference);
-    if (byId !== undefined) return byId;
-  }
-  return images.store.require(reference, ownerOf(caller));
+  const { store } = images;
+  const byId = caller.kind === "operator" ? store.get(reference as ImageId) : undefined;
+  return byId ?? store.find(reference, ownerOf(caller)) ?? requireImage(images, caller, reference);
+}
+
+/** The operator can also remove one of which nothing can be read any more. */
+export function findToRemove(images: Images, caller: Caller, reference: string): ImageId {
+  const isDamaged =
+    caller.kind === "operator" &&
+    images.store.problems().some(({ path }) => path.endsWith(`/records/${reference}.json`));
+  if (isDamaged) return reference as ImageId;
+  const record = findImage(images, caller, reference);
+  requireOwn(caller, record);
+  return record.id;
 }
 
 export function nameFor(caller: Caller, text: string): ImageName {

@@ -6,12 +6,13 @@ import { type ForkList, HoldfastError, type SnapshotInfo, type TransferLine } fr
 import type { FastifyPluginAsync, FastifyReply, FastifyRequest } from "fastify";
 import { validate } from "../http/validate.js";
 import type { ServerParts } from "../parts.js";
-import { ownerOf } from "../sandboxes/sources.js";
+import { mayReachFor, requireRegistry } from "../registries/registry-access.js";
+import { ownerOf, requireImage } from "../sandboxes/sources.js";
 import { logFault } from "./errors.js";
 import { given } from "./given.js";
-import { findImage, nameFor, requireOperator, requireOwn } from "./image-access.js";
+import { findImage, findToRemove, nameFor, requireOperator } from "./image-access.js";
 import { imageBodies, imageParams, imageQueries } from "./image-schemas.js";
-import { imageInfo } from "./image-views.js";
+import { imageInfo, namesById } from "./image-views.js";
 import { bodyOf, expectNothing, queryOf, sandboxId } from "./input.js";
 import { beginLines, keepLinesAlive, sendLines, writeLine } from "./line-stream.js";
 import { acceptRawBodies, bodyChunks } from "./raw-body.js";
@@ -24,8 +25,9 @@ const PROGRESS_MS = 250;
 export function imageRoutes(parts: ServerParts, streams: OpenStreams): FastifyPluginAsync {
   const { images, sandboxes, log } = parts;
 
-  const imageOf = (request: FastifyRequest) =>
-    findImage(images, request.caller, validate(imageParams.image, request.params, "path").image);
+  const namedIn = (request: FastifyRequest) => validate(imageParams.image, request.params, "path").image;
+  const imageOf = (request: FastifyRequest) => findImage(images, request.caller, namedIn(request));
+  const wholeImageOf = (request: FastifyRequest) => requireImage(images, request.caller, namedIn(request));
 
   const shown = (request: FastifyRequest, record: Parameters<typeof imageInfo>[1]) =>
     imageInfo(images.store, record, { viewer: ownerOf(request.caller) });
@@ -51,7 +53,7 @@ export function imageRoutes(parts: ServerParts, streams: OpenStreams): FastifyPl
 
   async function export_(request: FastifyRequest, reply: FastifyReply): Promise<void> {
     const query = queryOf(request, imageQueries.export);
-    const record = imageOf(request);
+    const record = wholeImageOf(request);
     const stream = streams.prepare(reply, "cut");
     const names = images.store.names({ imageId: record.id, owner: ownerOf(request.caller) }).map(({ name }) => name);
     try {
@@ -69,8 +71,14 @@ export function imageRoutes(parts: ServerParts, streams: OpenStreams): FastifyPl
     app.get("/images", async (request) => {
       expectNothing(request);
       const owner = ownerOf(request.caller);
-      const records = images.store.list(owner === null ? {} : { owner });
-      return { images: await Promise.all(records.map((record) => shown(request, record))) };
+      const visible = owner === null ? {} : { owner };
+      const names = namesById(images.store.names(visible));
+      const records = images.store.list(visible);
+      return {
+        images: records.map((record) =>
+          imageInfo(images.store, record, { viewer: owner, names: names.get(record.id) ?? [] }),
+        ),
+      };
     });
 
     app.get("/images/:image", async (request) => {
@@ -84,9 +92,8 @@ export function imageRoutes(parts: ServerParts, streams: OpenStreams): FastifyPl
 
     app.delete("/images/:image", async (request) => {
       expectNothing(request);
-      const record = imageOf(request);
-      requireOwn(request.caller, record);
-      const { layers, blobs, builds, freedBytes } = await images.store.remove(record.id);
+      const id = findToRemove(images, request.caller, namedIn(request));
+      const { layers, blobs, builds, freedBytes } = await images.store.remove(id);
       return { images: 1, layers: layers.length, blobs, builds, freedBytes };
     });
 
@@ -119,23 +126,31 @@ export function imageRoutes(parts: ServerParts, streams: OpenStreams): FastifyPl
     app.post("/images/pull", async (request, reply) => {
       const { reference, names, ...options } = bodyOf(request, imageBodies.pull);
       const wanted = names.length === 0 ? undefined : names.map((name) => nameFor(request.caller, name));
+      await requireRegistry(parts, request.caller, reference, options);
       await transfer(reply, async (transferring) => {
         const owner = ownerOf(request.caller);
         const record = await pullImage(images.context, reference, {
           ...options,
           ...transferring,
+          mayReach: mayReachFor(parts, request.caller),
           owner,
           names: wanted,
         });
-        return { type: "image", image: await shown(request, record) };
+        return { type: "image", image: shown(request, record) };
       });
     });
 
     app.post("/images/:image/push", async (request, reply) => {
       const { reference, ...options } = bodyOf(request, imageBodies.push);
-      const record = imageOf(request);
+      const record = wholeImageOf(request);
+      await requireRegistry(parts, request.caller, reference, options);
       await transfer(reply, async (transferring) => {
-        const { digest } = await pushImage(images.context, record, reference, { ...options, ...transferring });
+        const mayReach = mayReachFor(parts, request.caller);
+        const { digest } = await pushImage(images.context, record, reference, {
+          ...options,
+          ...transferring,
+          mayReach,
+        });
         return { type: "pushed", digest };
       });
     });
@@ -148,7 +163,7 @@ export function imageRoutes(parts: ServerParts, streams: OpenStreams): FastifyPl
       const { image, report, holds } = await sandboxes.snapshot(request.caller, sandboxId(request), { names });
       const { method, sizeBytes, frozenMs, syncMs } = report;
       void reply.status(201);
-      return { image: await shown(request, image), holds, method, sizeBytes, frozenMs, syncMs };
+      return { image: shown(request, image), holds, method, sizeBytes, frozenMs, syncMs };
     });
 
     app.post("/sandboxes/:id/fork", async (request, reply): Promise<ForkList> => {
@@ -176,7 +191,7 @@ export function imageRoutes(parts: ServerParts, streams: OpenStreams): FastifyPl
           { stream: bodyChunks(request), sizeBytes: Number.isSafeInteger(length) ? length : undefined },
           { owner: ownerOf(request.caller), names, reference: query.reference, platform: query.platform },
         );
-        return reply.status(201).send(await shown(request, record));
+        return reply.status(201).send(shown(request, record));
       });
     });
   };

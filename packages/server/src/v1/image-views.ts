@@ -1,5 +1,13 @@
 /** Images and builds, as our own API shows them. */
-import type { BuildInfo as Build, BuildFailure, ImageRecord, ImageSizes, ImageStore, Owner } from "@holdfast/images";
+import type {
+  BuildInfo as Build,
+  BuildFailure,
+  ImageRecord,
+  ImageSizes,
+  ImageStore,
+  NamedImage,
+  Owner,
+} from "@holdfast/images";
 import { type BuildInfo, HoldfastError, type ImageInfo } from "@holdfast/protocol";
 import type { ReadyWhen } from "@holdfast/recipe";
 
@@ -18,16 +26,31 @@ function readyText(ready: ReadyWhen | undefined): string | null {
   }
 }
 
-/** `viewer`: null sees every name. */
-export async function imageInfo(
+/** For many images at once: asked for by image, all names are read for each of them. */
+export function namesById(named: readonly NamedImage[]): Map<string, NamedImage[]> {
+  const byId = new Map<string, NamedImage[]>();
+  for (const one of named) {
+    const others = byId.get(one.imageId);
+    if (others === undefined) byId.set(one.imageId, [one]);
+    else others.push(one);
+  }
+  return byId;
+}
+
+/** `viewer`: null sees every name. `names`: those that the viewer sees, if they are known. */
+export function imageInfo(
   store: ImageStore,
   record: ImageRecord,
-  options: { readonly viewer: Owner; readonly sizes?: ImageSizes | undefined },
-): Promise<ImageInfo> {
+  options: {
+    readonly viewer: Owner;
+    readonly sizes?: ImageSizes | undefined;
+    readonly names?: readonly NamedImage[] | undefined;
+  },
+): ImageInfo {
   const { config } = record;
-  const names = store
-    .names({ imageId: record.id, ...(options.viewer === null ? {} : { owner: options.viewer }) })
-    .map(({ name }) => nameText(name));
+  const seen =
+    options.names ?? store.names({ imageId: record.id, ...(options.viewer === null ? {} : { owner: options.viewer }) });
+  const names = seen.map(({ name }) => nameText(name));
   return {
     id: record.id,
     kind: record.kind,

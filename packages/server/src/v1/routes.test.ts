@@ -43,6 +43,7 @@ describe("a body", () => {
     ["POST", "/sandboxes", { timeoutMs: 0 }, /^timeoutMs: /],
     ["POST", "/sandboxes", { timeoutMs: 1e15 }, /^timeoutMs: /],
     ["POST", "/sandboxes", { template: "" }, /^template: /],
+    ["POST", "/sandboxes", { template: "base", image: "app" }, /^image: expected nothing beside a template/],
     ["POST", "/sandboxes", { limits: { memory: 1 } }, /^limits\.memory: /],
     ["POST", "/sandboxes", { limits: { memoryBytes: 1 } }, /^limits\.memoryBytes: /],
     ["POST", "/sandboxes", { env: { "a=b": "1" } }, /^env\.a=b: /],

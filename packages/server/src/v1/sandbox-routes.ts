@@ -68,6 +68,7 @@ export function sandboxRoutes(parts: ServerParts): FastifyPluginAsync {
         request.caller,
         {
           ...body,
+          template: body.template ?? "base",
           limits,
           network: { allowInternetAccess: null, allowPublicTraffic: true, settings: null },
         },

@@ -60,25 +60,30 @@ export const params = {
 };
 
 export const bodies = {
-  create: z.strictObject({
-    template: name.default("base"),
-    image: name.optional(),
-    strict: z.boolean().optional(),
-    limits: z
-      .strictObject({
-        memoryBytes: amount.optional(),
-        pids: amount.optional(),
-        cpuMillis: amount.optional(),
-        diskBytes: amount.optional(),
-        outputBytes: amount.optional(),
-      })
-      .default({}),
-    env: environment.default({}),
-    metadata: z.record(z.string(), text).superRefine(boundTexts(MAX_METADATA_BYTES)).default({}),
-    timeoutMs: timeoutMs.default(300_000),
-    onTimeout: z.enum(["kill", "pause", "stop"], { error: "kill, pause or stop" }).default("kill"),
-    autoResume: z.boolean().default(false),
-  }),
+  create: z
+    .strictObject({
+      template: name.optional(),
+      image: name.optional(),
+      strict: z.boolean().optional(),
+      limits: z
+        .strictObject({
+          memoryBytes: amount.optional(),
+          pids: amount.optional(),
+          cpuMillis: amount.optional(),
+          diskBytes: amount.optional(),
+          outputBytes: amount.optional(),
+        })
+        .default({}),
+      env: environment.default({}),
+      metadata: z.record(z.string(), text).superRefine(boundTexts(MAX_METADATA_BYTES)).default({}),
+      timeoutMs: timeoutMs.default(300_000),
+      onTimeout: z.enum(["kill", "pause", "stop"], { error: "kill, pause or stop" }).default("kill"),
+      autoResume: z.boolean().default(false),
+    })
+    .refine(({ template, image }) => template === undefined || image === undefined, {
+      path: ["image"],
+      error: "nothing beside a template: a sandbox is made of the one or of the other",
+    }),
   timeout: z.strictObject({ timeoutMs }),
   pause: z.strictObject({ memory: z.boolean().default(true) }),
   resume: z.strictObject({ timeoutMs: timeoutMs.optional(), memory: z.boolean().optional() }),

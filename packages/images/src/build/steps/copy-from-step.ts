@@ -2,7 +2,7 @@
 import { posix } from "node:path";
 import type { FileEntry, Sandbox } from "@holdfast/engine";
 import { HoldfastError } from "@holdfast/protocol";
-import { globPattern, hasWildcard, type RecipeStep } from "@holdfast/recipe";
+import { type GlobPattern, globPattern, hasWildcard, type RecipeStep } from "@holdfast/recipe";
 import { insidePath } from "../apply-step.js";
 import { ByteChannel } from "../byte-channel.js";
 import { runCommand } from "../run-command.js";
@@ -112,7 +112,7 @@ async function findAll(source: Sandbox, pattern: string): Promise<Found[]> {
   return found;
 }
 
-async function matchesIn(source: Sandbox, directory: string, pattern: RegExp): Promise<string[]> {
+async function matchesIn(source: Sandbox, directory: string, pattern: GlobPattern): Promise<string[]> {
   if (!(await isDirectory(source, directory))) return [];
   const names: string[] = [];
   for await (const entry of source.files.list(directory, { user: "root", depth: 1 })) {

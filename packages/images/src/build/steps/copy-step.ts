@@ -66,6 +66,8 @@ export async function runCopyArchiveStep(
     into: named ? posix.dirname(to) : to,
     select: step.from,
     as: named ? posix.basename(to) : undefined,
+    // Some tools leave the marker at the end out. Of ours it is the proof that nothing was cut off.
+    lenientEnd: true,
     copy: step,
   });
 }
@@ -74,6 +76,7 @@ interface Unpacking {
   readonly into: string;
   readonly select?: string | undefined;
   readonly as?: string | undefined;
+  readonly lenientEnd?: boolean | undefined;
   readonly copy: CopyOptions;
 }
 
@@ -82,7 +85,8 @@ export async function unpack(job: StepJob, tar: AsyncIterable<Uint8Array>, optio
   const argv = [
     TAR_INSIDE,
     "unpack",
-    ...["--root", "/", "--into", options.into, "--make", "--merge", "--lenient-end"],
+    ...["--root", "/", "--into", options.into, "--make", "--merge"],
+    ...(options.lenientEnd === true ? ["--lenient-end"] : []),
     ...(owner === "keep" ? [] : ["--owner", owner ?? "0:0"]),
     ...(mode === undefined ? [] : ["--mode", mode.toString(8)]),
     ...(options.select === undefined ? [] : ["--select", options.select]),

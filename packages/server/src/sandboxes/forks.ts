@@ -1,0 +1,56 @@
+/** Copies of a sandbox, made one after the other; what they are there to run comes up in all of them at once. */
+import type { ForkPoint } from "@holdfast/images";
+import { createSandboxId, HoldfastError } from "@holdfast/protocol";
+import type { SandboxRow } from "../store/store.js";
+import type { Creations } from "./creations.js";
+import type { Caller, Forked } from "./types.js";
+
+type Fork = Forked["forks"][number];
+
+export function lifeFor(timeoutMs: number): Pick<SandboxRow, "createdAt" | "expiresAt"> {
+  const createdAt = new Date();
+  return { createdAt, expiresAt: new Date(createdAt.getTime() + timeoutMs) };
+}
+
+/** A new sandbox like this one, with a life of its own. */
+function forkedRow(source: SandboxRow, timeoutMs: number): SandboxRow {
+  return {
+    ...source,
+    id: createSandboxId(),
+    status: "creating",
+    ...lifeFor(timeoutMs),
+    timeoutMs,
+    memoryKept: null,
+    boots: 1,
+    endedAt: null,
+    ending: null,
+  };
+}
+
+/** Each succeeds or fails by itself. */
+export async function makeForks(
+  creations: Creations,
+  options: {
+    readonly caller: Caller;
+    readonly source: SandboxRow;
+    readonly spec: ForkPoint["spec"];
+    readonly count: number;
+    readonly timeoutMs: number;
+  },
+): Promise<Fork[]> {
+  const { caller, source, spec, count, timeoutMs } = options;
+  const forks: Promise<Fork>[] = [];
+  for (let index = 0; index < count; index++) {
+    let onBegun: () => void = () => {};
+    const begun = new Promise<void>((resolve) => {
+      onBegun = resolve;
+    });
+    const fork = creations.make(caller, forkedRow(source, timeoutMs), spec, { onBegun }).then(
+      (row): Fork => ({ row }),
+      (reason): Fork => ({ error: HoldfastError.from(reason) }),
+    );
+    forks.push(fork);
+    await Promise.race([begun, fork]);
+  }
+  return Promise.all(forks);
+}
