@@ -11,6 +11,7 @@
  *   holdfast-launch layer-make …   makes an empty layer
  *   holdfast-launch layer-finish … makes a layer of a disk, and makes it last
  *   holdfast-launch layer-id …     says what the quota group of a layer is called
+ *   holdfast-launch seed-make …    makes what new layers' inode numbers begin at
  *   holdfast-launch quota-enable … turns quotas on in a btrfs pool
  *   holdfast-launch reclaim …      makes the kernel take back memory of a cgroup, for a bounded time
  *
@@ -51,8 +52,14 @@ int quota_enable_main(const char *path);
 /* layer.c */
 int disk_clone_main(const char *from, const char *path);
 int disk_copy_main(const char *from, const char *path);
-int layer_make_main(const char *path, const char *kind);
-int layer_finish_main(const char *path, const char *kind, const char *state);
+int layer_make_main(const char *path, const char *kind, const char *seed);
+int layer_finish_main(const char *path, const char *kind, const char *state, const char *seed, const char *fresh);
+/* Becomes cp. */
+_Noreturn void copy_tree(const char *source, const char *target);
+
+/* numbers.c */
+int seed_make_main(const char *pool);
+void number_layer(const char *path, const char *seed, const char *fresh);
 int layer_id_main(const char *path);
 
 /* userns.c: a descriptor of a user namespace that maps 0..65535 inside to base.. outside, owned by `base`. */

@@ -41,11 +41,16 @@ static uint64_t now_us(void) {
     return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
 }
 
-int layer_make_main(const char *path, const char *kind) {
+int layer_make_main(const char *path, const char *kind, const char *seed) {
     char copy[4096];
     const char *name;
+    bool is_subvolume = wants_subvolume(kind);
+    if (is_subvolume && seed != NULL) {
+        disk_clone(seed, path);
+        return 0;
+    }
     int parent = open_parent(path, copy, sizeof copy, &name);
-    if (wants_subvolume(kind)) subvolume_create(parent, name, path);
+    if (is_subvolume) subvolume_create(parent, name, path);
     else if (mkdirat(parent, name, 0755) < 0) die("layer", path);
     int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
     if (fd < 0 || mkdirat(fd, "upper", 0755) < 0) die("layer", path);
@@ -76,6 +81,10 @@ int disk_copy_main(const char *from, const char *path) {
     }
     end_with_parent();
     if (mkdir(path, 0755) < 0) die("copy disk", path);
+    copy_tree(source, target);
+}
+
+_Noreturn void copy_tree(const char *source, const char *target) {
     execlp("cp", "cp", "-R", "-P", "--preserve=mode,ownership,timestamps,links,xattr", "--reflink=auto", "--sparse=auto",
            "--", source, target, (char *)NULL);
     die("copy disk", "cp");
@@ -83,9 +92,10 @@ int disk_copy_main(const char *from, const char *path) {
 
 /*
  * Only what the sandbox wrote stays. It is a whole disk or a whole layer at every moment: what goes is made anew whenever
- * a disk is used. `synced` says that what stays is on the disk already, as after disk-clone.
+ * a disk is used. `synced` says that what stays is on the disk already, as after disk-clone. With a seed its inode numbers
+ * become those of no other layer.
  */
-int layer_finish_main(const char *path, const char *kind, const char *state) {
+int layer_finish_main(const char *path, const char *kind, const char *state, const char *seed, const char *fresh) {
     bool is_subvolume = wants_subvolume(kind);
     bool is_synced = strcmp(state, "synced") == 0;
     end_with_parent();
@@ -93,6 +103,11 @@ int layer_finish_main(const char *path, const char *kind, const char *state) {
     /* First: in a disk that is full nothing can be removed. */
     if (is_subvolume) set_limit(fd, path, BTRFS_QGROUP_NO_LIMIT);
     if (remove_tree_at(fd, "work") < 0 || remove_tree_at(fd, "spill") < 0) die("finish layer", path);
+    if (is_subvolume && seed != NULL) {
+        number_layer(path, seed, fresh);
+        close(fd);
+        fd = open_directory("finish layer", path);
+    }
     if (!is_synced && syncfs(fd) < 0) die("finish layer", path);
     printf("%llu\n", is_subvolume ? (unsigned long long)subvolume_id(fd, path) : 0ull);
     return 0;

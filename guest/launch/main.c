@@ -37,13 +37,17 @@ int main(int argc, char **argv) {
     if (strcmp(verb, "disk-settle") == 0 && argc == 3) return disk_settle_main(argv[2]);
     if (strcmp(verb, "disk-clone") == 0 && argc == 4) return disk_clone_main(argv[2], argv[3]);
     if (strcmp(verb, "disk-copy") == 0 && argc == 4) return disk_copy_main(argv[2], argv[3]);
-    if (strcmp(verb, "layer-make") == 0 && argc == 4) return layer_make_main(argv[2], argv[3]);
-    if (strcmp(verb, "layer-finish") == 0 && argc == 5) return layer_finish_main(argv[2], argv[3], argv[4]);
+    if (strcmp(verb, "layer-make") == 0 && (argc == 4 || argc == 5))
+        return layer_make_main(argv[2], argv[3], argc == 5 ? argv[4] : NULL);
+    if (strcmp(verb, "layer-finish") == 0 && argc == 5) return layer_finish_main(argv[2], argv[3], argv[4], NULL, NULL);
+    if (strcmp(verb, "layer-finish") == 0 && argc == 7)
+        return layer_finish_main(argv[2], argv[3], argv[4], argv[5], argv[6]);
+    if (strcmp(verb, "seed-make") == 0 && argc == 3) return seed_make_main(argv[2]);
     if (strcmp(verb, "layer-id") == 0 && argc == 3) return layer_id_main(argv[2]);
     if (strcmp(verb, "quota-enable") == 0 && argc == 3) return quota_enable_main(argv[2]);
     if (strcmp(verb, "reclaim") == 0 && argc == 5) return reclaim_main(argv[2], argv[3], parse_bytes(argv[4]));
     fprintf(stderr, "usage: holdfast-launch start … | disk-remove DIR | disk-usage DIR | disk-limit DIR BYTES |"
-                    " disk-settle DIR | disk-clone FROM TO | disk-copy FROM TO | layer-make DIR KIND |"
-                    " layer-finish DIR KIND synced|written | layer-id DIR | quota-enable DIR | reclaim FILE VALUE MILLISECONDS\n");
+                    " disk-settle DIR | disk-clone FROM TO | disk-copy FROM TO | layer-make DIR KIND [SEED] |"
+                    " layer-finish DIR KIND synced|written [SEED FRESH] | seed-make POOL | layer-id DIR | quota-enable DIR | reclaim FILE VALUE MILLISECONDS\n");
     return 125;
 }

@@ -205,7 +205,9 @@ describe.each(["btrfs", "dir"] as const)("on a %s pool", (pool) => {
       builder: SMALL_BUILDER,
     });
     expect(built.disk).toBeNull();
-    expect(built.layers.slice(1)).toEqual([image.disk, ...image.layers]);
+    // Where layers are subvolumes, a copy of it, with inode numbers to stand on.
+    expect(built.layers.slice(2)).toEqual(image.layers);
+    expect(built.layers[1] === image.disk).toBe(pool === "dir");
     const path = join(temporaryDirectory(), "snapshot.tar");
     await exportImage(imagesContext(use), built, { format: "oci", to: { path } });
     const imported = await importImage(imagesContext(use), { path }, { owner: "other", names: [] });

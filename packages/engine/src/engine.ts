@@ -69,6 +69,8 @@ export interface SandboxSpec {
   /** Its files begin as a copy of this layer's, and count as its own. The image lies below. */
   readonly disk: { readonly from: LayerId } | undefined;
   readonly network: NetworkSpec;
+  /** What it writes is going to be a layer. It could be in any case, but then only by a copy. */
+  readonly makesLayer: boolean;
 }
 
 export interface CommandSpec {

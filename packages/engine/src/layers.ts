@@ -45,6 +45,12 @@ export interface Layers {
   draft(id: LayerId): Promise<LayerDraft>;
   /** What a stopped sandbox has written becomes a layer, whatever its size; the sandbox is gone. */
   fromStopped(sandbox: SandboxId, id: LayerId): Promise<void>;
+  /**
+   * A snapshot's files are numbered as those of a disk, which other layers and disks have too. To lie below others it needs
+   * numbers of its own: this makes a copy of it under `id`, with its blocks shared. Resolves to the snapshot itself where that is
+   * as good.
+   */
+  toStandOn(snapshot: LayerId, id: LayerId): Promise<LayerId>;
   has(id: LayerId): boolean;
   list(): LayerId[];
   /** Where its files are. */

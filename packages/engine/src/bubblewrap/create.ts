@@ -15,10 +15,10 @@ import { BubblewrapSandbox, COMMAND_ID_STEP } from "./sandbox.js";
 /** Nothing that is larger than its limit is made: the sandbox could not write a byte. */
 async function planDisk(
   { pool, layers }: HostParts,
-  { disk, limits }: SandboxSpec,
+  { disk, limits, makesLayer }: SandboxSpec,
   { path, signal }: { readonly path: string; readonly signal: AbortSignal | undefined },
 ): Promise<DiskPlan> {
-  if (disk === undefined) return { path, exists: false };
+  if (disk === undefined) return makesLayer ? pool.diskForLayer(path) : { path, exists: false };
   const neededBytes = await layers.sizeBytes(disk.from);
   if (neededBytes > limits.diskBytes) {
     throw new HoldfastError(

@@ -20,6 +20,10 @@ export class EngineLayers implements Layers {
     await this.#host.layers.track(() => makeLayerOfStopped(this.#host, sandbox, id));
   }
 
+  async toStandOn(snapshot: LayerId, id: LayerId): Promise<LayerId> {
+    return this.#host.layers.toStandOn(parseLayerId(snapshot), parseLayerId(id));
+  }
+
   has(id: LayerId): boolean {
     return this.#host.layers.has(id);
   }

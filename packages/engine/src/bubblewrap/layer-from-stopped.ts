@@ -8,13 +8,13 @@ import type { HostParts } from "./host-parts.js";
 import { requireDisk, take } from "./stopped.js";
 
 export async function makeLayerOfStopped(host: HostParts, sandbox: SandboxId, id: LayerId): Promise<void> {
-  const { records, layers, pool, us } = host;
+  const { records, layers, us } = host;
   layers.requireFree(id);
   const record = await take(host, sandbox);
   try {
     requireDisk(host, record);
     // Until it is renamed it is a disk that can be booted: what is missing of it now is made at every boot.
-    await pool.finishLayer(record.disk.path);
+    await layers.finish(id, record.disk.path);
     records.write({ ...record, becomes: id });
     await layers.place(id, record.disk.path);
     records.remove(sandbox);

@@ -81,5 +81,6 @@ export function resolveSandboxSpec(given: Partial<SandboxSpec>): SandboxSpec {
     workdir: resolveWorkdir(given.workdir),
     disk: given.disk === undefined ? undefined : { from: parseLayerId(given.disk.from, "disk.from") },
     network: resolveNetwork(given.network),
+    makesLayer: given.makesLayer ?? false,
   };
 }

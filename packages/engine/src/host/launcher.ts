@@ -50,13 +50,31 @@ export class Launcher {
     await this.#fill(["disk-copy", from, to], options);
   }
 
-  async makeLayer(path: string, kind: LayerKind): Promise<void> {
-    await this.#fill(["layer-make", path, kind]);
+  /** `seed`: what its inode numbers begin after. */
+  async makeLayer(path: string, kind: LayerKind, seed?: string): Promise<void> {
+    await this.#fill(["layer-make", path, kind, ...(seed === undefined ? [] : [seed])]);
   }
 
-  /** Resolves to the number of its subvolume, if it is one. `synced`: what it holds is on the disk already. */
-  async finishLayer(path: string, kind: LayerKind, state: "synced" | "written" = "written"): Promise<number> {
-    return Number((await this.#fill(["layer-finish", path, kind, state])).trim());
+  /**
+   * Resolves to the number of its subvolume, if it is one. `synced`: what it holds is on the disk already. `numbering`: its
+   * inode numbers become those of no other layer; a copy may be made at `fresh` on the way.
+   */
+  async finishLayer(
+    path: string,
+    kind: LayerKind,
+    options: {
+      readonly state: "synced" | "written";
+      readonly numbering?: { readonly seed: string; readonly fresh: string } | undefined;
+    },
+  ): Promise<number> {
+    const { state, numbering } = options;
+    const more = numbering === undefined ? [] : [numbering.seed, numbering.fresh];
+    return Number((await this.#fill(["layer-finish", path, kind, state, ...more])).trim());
+  }
+
+  /** Makes a pool's seed if it has none. */
+  async makeSeed(pool: string): Promise<void> {
+    await this.#fill(["seed-make", pool]);
   }
 
   async subvolumeId(path: string): Promise<number> {

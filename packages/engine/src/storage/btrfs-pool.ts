@@ -30,6 +30,8 @@ const GIB = 1024 ** 3;
 /** btrfs needs about 110 MiB to exist at all. */
 const SMALLEST_POOL_BYTES = GIB;
 const LARGEST_DEFAULT_POOL_BYTES = 1024 * GIB;
+/** The launcher knows it by this name. */
+const FIRST_INODE = "first-inode";
 /** No tree is higher. */
 const BTRFS_LEVELS = 8;
 
@@ -58,12 +60,31 @@ function defaultPoolBytes(directory: string): number {
   return size;
 }
 
+/**
+ * A file system takes over the inode numbers of what it is filled with, and numbers are given out from the highest on: with
+ * one very high number in it, layers' numbers stay clear of those of disks. Files of /proc have such numbers. Where mkfs.btrfs
+ * gives out numbers of its own, the launcher counts up to a lower one.
+ */
+async function makeFileSystem(file: string): Promise<void> {
+  const content = `${file}.content`;
+  rmSync(content, { recursive: true, force: true });
+  mkdirSync(content, { mode: 0o700 });
+  writeFileSync(join(content, FIRST_INODE), "");
+  try {
+    const script = 'mount --bind /proc/version "$1/$2" && exec mkfs.btrfs -q -f -m single --rootdir "$1" "$3"';
+    const args = ["--mount", "--propagation", "private", "sh", "-c", script, "sh", content, FIRST_INODE, file];
+    await runProgram("unshare", args, "host_unsupported");
+  } finally {
+    rmSync(content, { recursive: true, force: true });
+  }
+}
+
 async function mountPool(file: string, directory: string, launcher: Launcher): Promise<void> {
   if (!existsSync(file)) {
     const fresh = `${file}.new`;
     writeFileSync(fresh, "", { mode: 0o600 });
     truncateSync(fresh, defaultPoolBytes(dirname(file)));
-    await runProgram("mkfs.btrfs", ["-q", "-f", "-m", "single", fresh], "host_unsupported");
+    await makeFileSystem(fresh);
     // Under its final name only when it is whole: a mkfs that was cut off is made anew next time.
     await runProgram("mv", [fresh, file]);
   }
@@ -133,6 +154,8 @@ export async function openBtrfsPool(options: {
   const file = join(stateDirectory, "pool.btrfs");
   const users = join(stateDirectory, "pool-users");
   const lock = join(stateDirectory, "pool.lock");
+  /** What layers' inode numbers begin after; see the launcher's numbers.c. */
+  const seed = join(directory, "inodes");
   const us = ourIdentity();
   // One process may hold the pool more than once (two engines): a number of its own for each.
   const ourFile = join(users, `${us.pid}.${us.startTicks}.${process.hrtime.bigint()}`);
@@ -141,6 +164,7 @@ export async function openBtrfsPool(options: {
 
   await withHostLock(lock, async () => {
     if (!isMounted(directory)) await mountPool(file, directory, launcher);
+    if (!existsSync(seed)) await launcher.makeSeed(directory);
     writeFileSync(ourFile, "");
   });
   const quotas = quotaDirectory(directory);
@@ -176,9 +200,13 @@ export async function openBtrfsPool(options: {
     cloning: "clone",
     cloneDisk: (from, to) => launcher.cloneDisk(from, to),
     diskFromLayer: (layer, path) => Promise.resolve({ path, exists: false, from: layer }),
-    makeLayer: (path) => launcher.makeLayer(path, "subvolume"),
-    async finishLayer(path, { isClone = false } = {}) {
-      const quotaId = await launcher.finishLayer(path, "subvolume", isClone ? "synced" : "written");
+    diskForLayer: (path) => ({ path, exists: false, from: seed }),
+    makeLayer: (path) => launcher.makeLayer(path, "subvolume", seed),
+    async finishLayer(path, { isClone, fresh }) {
+      const quotaId = await launcher.finishLayer(path, "subvolume", {
+        state: isClone ? "synced" : "written",
+        numbering: isClone ? undefined : { seed, fresh },
+      });
       return { sizeBytes: () => Promise.resolve(referencedBytes(quotaId)) };
     },
     layerBytes: async (path) => referencedBytes(await launcher.subvolumeId(path)),

@@ -28,9 +28,10 @@ export function openDirPool(options: { readonly directory: string; readonly laun
       await launcher.copyDisk(layer, path, { signal });
       return { path, exists: true };
     },
+    diskForLayer: (path) => ({ path, exists: false }),
     makeLayer: (path) => launcher.makeLayer(path, "directory"),
     async finishLayer(path) {
-      await launcher.finishLayer(path, "directory");
+      await launcher.finishLayer(path, "directory", { state: "written" });
       return { sizeBytes: (at) => launcher.diskUsage(at) };
     },
     layerBytes: (path) => launcher.diskUsage(path),

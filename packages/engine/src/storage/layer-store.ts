@@ -17,7 +17,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { HoldfastError, invalidArgument, type SandboxId } from "@holdfast/protocol";
 import { bootTag, isAlive, type ProcessIdentity } from "../host/processes.js";
 import { type LayerDraft, type LayerId, parseLayerId } from "../layers.js";
-import type { Pool } from "./pool.js";
+import type { FinishedLayer, Pool } from "./pool.js";
 
 /** A removal that is called off has the layer back within a moment. */
 const MISSING_FOR_MS = 200;
@@ -99,6 +99,23 @@ export class LayerStore {
     });
   }
 
+  /** See `Layers.toStandOn`. */
+  async toStandOn(snapshot: LayerId, id: LayerId): Promise<LayerId> {
+    this.#require(snapshot);
+    if (this.#pool.cloning === "copy") return snapshot;
+    return this.track(async () => {
+      const path = this.reserve(id);
+      try {
+        await this.#pool.cloneDisk(this.diskOf(snapshot), path);
+        await this.commit(id, path);
+      } catch (error) {
+        await this.#pool.remove(path).catch(() => undefined);
+        throw error;
+      }
+      return id;
+    });
+  }
+
   /** Where a new layer may be made, under a name that is swept if we do not live to finish it. */
   reserve(id: LayerId): string {
     this.requireFree(id);
@@ -112,11 +129,18 @@ export class LayerStore {
 
   /** Makes what lies at `path` the layer, and resolves to its size. `isClone`: the pool has just cloned it from a disk. */
   async commit(id: LayerId, path: string, options: { readonly isClone?: boolean } = {}): Promise<number> {
-    const finished = await this.#pool.finishLayer(path, options);
+    const finished = await this.finish(id, path, options);
     await this.place(id, path);
     const bytes = await finished.sizeBytes(this.diskOf(id));
     this.#sizes.set(id, bytes);
     return bytes;
+  }
+
+  /** Makes what lies at `path` a layer in all but its name. */
+  finish(id: LayerId, path: string, options: { readonly isClone?: boolean } = {}): Promise<FinishedLayer> {
+    mkdirSync(this.directory, { recursive: true, mode: 0o700 });
+    const fresh = this.#scrapPath("new", id);
+    return this.#pool.finishLayer(path, { isClone: options.isClone ?? false, fresh });
   }
 
   /** For what is finished already. */

@@ -47,12 +47,15 @@ export interface Pool {
   cloneDisk(from: string, to: string): Promise<{ readonly syncMs: number }>;
   /** A new disk that begins as a layer's copy: here if that takes time, else the launcher does it on the way. */
   diskFromLayer(layer: string, path: string, options: { readonly signal: AbortSignal | undefined }): Promise<DiskPlan>;
+  /** A new disk that is to become a layer: see `finishLayer`. */
+  diskForLayer(path: string): DiskPlan;
   makeLayer(path: string): Promise<void>;
   /**
    * Makes a layer of a disk or of a new layer: only what was written stays, without a limit, and lasting. `isClone`: it has
-   * just been made by `cloneDisk`.
+   * just been made by `cloneDisk`, to make disks of and not to stand on. Others get inode numbers that no other layer has,
+   * which may need a copy: `fresh` is where it is made, and swept if we do not live to remove it.
    */
-  finishLayer(path: string, options?: { readonly isClone?: boolean }): Promise<FinishedLayer>;
+  finishLayer(path: string, options: { readonly isClone: boolean; readonly fresh: string }): Promise<FinishedLayer>;
   /** What a finished layer holds. */
   layerBytes(path: string): Promise<number>;
   /** Lets go; the last user of a pool that we mounted unmounts it, unless sandboxes run on. */

@@ -37,6 +37,7 @@ export interface BuildSandbox {
   readonly config: ImageConfig;
   readonly memoryBytes: number;
   readonly diskBytes: number;
+  readonly makesLayer?: boolean | undefined;
 }
 
 export interface NewLayer {
@@ -52,7 +53,7 @@ export async function withNewLayer(
   work: (sandbox: Sandbox) => Promise<void>,
 ): Promise<NewLayer> {
   const { engine, store } = bench.context;
-  return withSandbox(bench, options, async (sandbox) => {
+  return withSandbox(bench, { ...options, makesLayer: true }, async (sandbox) => {
     await work(sandbox);
     const ending = await sandbox.stop("the end of the step");
     if (ending.cause.kind !== "stopped") throw endedBy(ending);
@@ -70,7 +71,7 @@ export async function withNewLayer(
 /** A sandbox for as long as `work` takes; nothing is left of it. */
 export async function withSandbox<T>(
   bench: StepBench,
-  { layers, disk, config, memoryBytes, diskBytes }: BuildSandbox,
+  { layers, disk, config, memoryBytes, diskBytes, makesLayer = false }: BuildSandbox,
   work: (sandbox: Sandbox) => Promise<T>,
 ): Promise<T> {
   const { context, files, journal, settings, signal } = bench;
@@ -102,6 +103,7 @@ export async function withSandbox<T>(
         workdir: config.workdir ?? undefined,
         disk: disk === undefined ? undefined : { from: disk },
         network: bench.network,
+        makesLayer,
       },
       { signal },
     );

@@ -17,7 +17,8 @@ import { checkPoolSpace, whileThereIsRoom } from "./pool-space.js";
 import { imageInvalid } from "./read-json.js";
 import type { OciConfig } from "./types.js";
 
-const PARALLEL = 2;
+/** One after the other: of two that are unpacked at once, the engine has to copy one for its inode numbers. */
+const PARALLEL = 1;
 
 export interface IncomingLayer {
   readonly diffId: Digest;

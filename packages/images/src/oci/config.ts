@@ -183,6 +183,7 @@ function parseFloor(text: string): ImageFloor {
     memoryBytes: readCount(object.memoryBytes, `${where}: memoryBytes`),
     startPeakBytes: optional("startPeakBytes"),
     readyMs: isAbsent(object.readyMs) ? null : Math.max(0, Number(object.readyMs) || 0),
+    ...(typeof object.listens === "boolean" ? { listens: object.listens } : {}),
   };
 }
 

@@ -112,6 +112,8 @@ async function writeTo(
   if (there === undefined || there.isFile()) return writeToFile({ path, neededBytes, isTemporary }, write);
   // A pipe or a device: it cannot be gone back in, nor replaced.
   const stream = createWriteStream(path);
+  // It may fail once more after whoever was told first has gone.
+  stream.on("error", () => {});
   try {
     const report = await writeToStream(stream, signal, write);
     await endStream(stream);
