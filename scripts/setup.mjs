@@ -8,6 +8,7 @@ import {
   mkdirSync,
   readdirSync,
   readFileSync,
+  readlinkSync,
   rmSync,
   symlinkSync,
   writeFileSync,
@@ -70,12 +71,30 @@ async function ensureBuild() {
       [tsc, "-b", "packages/cli"],
       "TypeScript found errors; `npm run build` shows them all.",
     );
-    // npm links a command only if it exists when the packages are installed; ours is built after that.
     chmodSync(CLI, 0o755);
-    const link = join(root, "node_modules/.bin/holdfast");
-    rmSync(link, { force: true });
-    symlinkSync("../../packages/cli/dist/main.js", link);
   });
+  linkCommand();
+}
+
+/**
+ * npm links a command only if it exists when the packages are installed; ours is built after that. A later `npm ci` takes the
+ * link away again and leaves the build, so the build's stamp says nothing about it.
+ */
+function linkCommand() {
+  const link = join(root, "node_modules/.bin/holdfast");
+  const target = "../../packages/cli/dist/main.js";
+  if (readLink(link) === target) return;
+  mkdirSync(dirname(link), { recursive: true });
+  rmSync(link, { force: true });
+  symlinkSync(target, link);
+}
+
+function readLink(path) {
+  try {
+    return readlinkSync(path);
+  } catch {
+    return undefined; // there is none
+  }
 }
 
 /** Does the work unless the stamp says it was done for the same input. */

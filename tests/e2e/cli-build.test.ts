@@ -1,4 +1,5 @@
 // `holdfast build` and `holdfast run --image`, without a server.
+import { execFileSync } from "node:child_process";
 import { mkdirSync, readdirSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import type { BuildStepInfo, ImageInfo, MemoryReport } from "@holdfast/protocol";
@@ -260,6 +261,98 @@ describe("a build that fails", () => {
     expect(result.stderr).toContain("the build was canceled");
     expect(result.tookMs).toBeLessThan(30_000);
   });
+});
+
+describe("a module that never settles", () => {
+  test.each([
+    ["waits in its own body", "await new Promise(() => {}); export default 1", "SIGINT", 130],
+    ["waits in its function", "export default () => new Promise(() => {})", "SIGTERM", 143],
+  ] as const)("and %s goes with the first signal", async (_, text, signal, code) => {
+    const directory = context({ "m.mjs": `console.error("module is read"); ${text}` });
+    const process = cli.start(["build", "-t", "never", "-f", join(directory, "m.mjs"), directory]);
+    await expect.poll(() => process.stderr, { timeout: 20_000 }).toContain("module is read");
+    process.child.kill(signal);
+    const result = await process.ended;
+    expect(result.code).toBe(code);
+    expect(result.stderr).toContain("the build was canceled");
+    expect(result.tookMs).toBeLessThan(20_000);
+  });
+});
+
+describe("names that mean something already", () => {
+  test("host is refused, base is told about", async () => {
+    const directory = context({ Dockerfile: "FROM tiny\n" });
+    const archive = join(cli.stateDirectory, "tiny.tar");
+    for (const args of [
+      ["build", "-t", "host", directory],
+      ["build", "-t", "fine", "-t", "host:1", directory],
+      ["image", "tag", "tiny", "host"],
+      ["image", "import", archive, "-t", "host"],
+    ]) {
+      const { code, stderr } = await holdfast(...args);
+      expect({ code, args }).toEqual({ code: 125, args });
+      expect(stderr).toMatch(
+        /(--tag|NEWNAME): no image can be called host(:1)?: `host` means the programs of this host/,
+      );
+    }
+    expect((await holdfast("image", "ls")).stdout.toString()).not.toContain("host");
+    const { code, stderr } = await holdfast("image", "tag", "tiny", "base");
+    expect(code).toBe(0);
+    expect(stderr).toContain("from now on `FROM base` and Image.base() mean this image");
+    const untagged = await holdfast("image", "untag", "base");
+    expect(untagged.code).toBe(0);
+  });
+});
+
+describe("output that cannot be written", () => {
+  test.each([
+    "image ls",
+    "image ls --json",
+    "image inspect tiny",
+    "image history tiny",
+    "--help",
+    "image export tiny -o -",
+  ])("%s > /dev/full", async (line) => {
+    const { ended, child } = cli.shell(`holdfast ${line} > /dev/full`);
+    child.stdin.end();
+    const { code, stderr } = await ended;
+    expect({ code, stderr }).toEqual({ code: 125, stderr: expect.stringMatching(/^holdfast: [^\n]*\[no_space\]\n/) });
+    expect(stderr).not.toMatch(/^\s+at /m);
+    expect(stderr).not.toContain("prune");
+  });
+
+  test("image export to a full device", async () => {
+    const { code, stderr } = await holdfast("image", "export", "tiny", "-o", "/dev/full");
+    expect({ code, stderr }).toEqual({
+      code: 125,
+      stderr: expect.stringMatching(/^holdfast: writing \/dev\/full: [^\n]*\[no_space\]\n {2}Free some space there/),
+    });
+    expect(await holdfast("image", "export", "tiny", "-o", "/dev/null")).toMatchObject({ code: 0 });
+  });
+
+  test("a reader that has seen enough is none of it", async () => {
+    const { ended, child } = cli.shell("set -o pipefail; holdfast image ls --json | head -c 1; echo $?");
+    child.stdin.end();
+    expect((await ended).stdout.toString()).toMatch(/^\[0\n$/);
+  });
+});
+
+test("an export has the name that was asked for, and no other", async () => {
+  await holdfast("image", "tag", "tiny", "team/other:2");
+  const exported = async (name: string): Promise<unknown> => {
+    const file = join(temporaryDirectory(), "out.tar");
+    expect(await holdfast("image", "export", name, "--format", "docker", "-o", file)).toMatchObject({ code: 0 });
+    const manifest = execFileSync("tar", ["-xOf", file, "manifest.json"]).toString();
+    return (JSON.parse(manifest) as readonly { RepoTags: unknown }[])[0]?.RepoTags;
+  };
+  expect(await exported("tiny")).toEqual(["tiny:latest"]);
+  expect(await exported("team/other:2")).toEqual(["team/other:2"]);
+  const { id } = JSON.parse((await holdfast("image", "inspect", "tiny")).stdout.toString()) as ImageInfo;
+  expect((await exported(id)) ?? []).toEqual([]);
+  const untagged = await holdfast("image", "untag", id);
+  expect(untagged.code).toBe(125);
+  expect(untagged.stderr).toContain("is an image's id; untag takes away a name");
+  await holdfast("image", "untag", "team/other:2");
 });
 
 describe("on a terminal", () => {

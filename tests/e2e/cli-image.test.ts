@@ -246,11 +246,62 @@ describe("over a server's API", () => {
       shared: false,
       uniqueBytes: expect.any(Number) as number,
     });
-    // The operator knows it by its id, and by no name.
-    expect((await server.holdfast("image", "inspect", "remote")).code).toBe(125);
-    expect(await inspect((await inspect("remote", ...overApi())).id)).toMatchObject({ shared: false });
+    // Keys are not told whose it is; the operator knows it by its id and by the key's name for it.
+    const { id, ...seen } = await inspect("remote", ...overApi());
+    expect(seen).not.toHaveProperty("owner");
+    expect(await inspect(id)).toMatchObject({ shared: false, owner: expect.any(String) as string });
+    expect(await inspect("remote")).toMatchObject({ id, shared: false });
     expect(await server.ok("image", "log", "remote", ...overApi())).toContain("from far away");
     expect((await server.holdfast("image", "history", "remote", ...overApi())).stderr).toContain("not_implemented");
+  });
+
+  test("images of keys are shown to the operator with their owner, and found by name if one key has it", async () => {
+    const directory = join(server.scratch, "theirs");
+    mkdirSync(directory);
+    writeFileSync(join(directory, "Dockerfile"), 'FROM tiny\nRUN echo theirs > /whose\nCMD ["cat", "/whose"]\n');
+    const build = (...key: string[]) =>
+      server.json<{ image: ImageInfo }>(
+        ...["build", "--json", "-t", "theirs", "--runtime-memory", "64m", ...key, directory],
+      );
+    const { image } = await build(...overApi());
+    const owner = (await inspect(image.id)).owner ?? "";
+    const table = (await server.ok("image", "ls")).split("\n");
+    expect(table[0]).toMatch(/ AGE +OWNER +NAME$/);
+    expect(
+      table
+        .find((line) => line.startsWith(image.id))
+        ?.split(/ {2,}/)
+        .slice(-2),
+    ).toEqual([owner, "theirs:latest"]);
+    expect(table.find((line) => line.endsWith("tiny:latest"))).toMatch(/ - +tiny:latest$/);
+    expect(await server.ok("image", "ls", ...overApi())).not.toContain("OWNER");
+    expect(await server.ok("run", "--image", "theirs")).toBe("theirs");
+    const sandbox = (await server.ok("create", "--image", "theirs")).trim();
+    expect(await server.ok("exec", sandbox, "--", "/bin/cat", "/whose")).toBe("theirs");
+    await server.ok("kill", sandbox);
+    await server.ok("image", "export", "theirs", "-o", "/dev/null");
+
+    const other = await server.json<{ key: string; id: string }>("key", "create", "other", "--json");
+    const second = (await build("--url", server.ready.url, "--api-key", other.key)).image;
+    expect(second.id).not.toBe(image.id);
+    const unclear = [
+      ["image", "inspect", "theirs"],
+      ["image", "rm", "theirs"],
+      ["run", "--image", "theirs"],
+      ["create", "--image", "theirs"],
+    ];
+    for (const args of unclear) {
+      const { code, stderr } = await server.holdfast(...args);
+      expect({ args, isRefused: code !== 0 }).toEqual({ args, isRefused: true });
+      expect(stderr).toContain("several keys have an image called theirs");
+      for (const { id } of [image, second]) expect(stderr).toContain(id);
+    }
+    await server.ok("image", "rm", second.id);
+    await server.ok("image", "tag", "theirs", "ours");
+    expect((await inspect("ours")).id).toBe(image.id);
+    await server.ok("image", "untag", "ours");
+    await server.ok("image", "rm", "theirs");
+    expect((await list()).map(({ names }) => names)).toEqual([["tiny:latest"]]);
   });
 
   test("a failure says the same as on this machine", async () => {
@@ -336,7 +387,9 @@ describe("sandboxes of images", () => {
     expect(unnamed.stderr).toMatch(/of files, and no processes; it stood still for/);
     const second = await server.ok("create", "--image", "kept:1");
     expect(await server.ok("exec", second, "--", "cat", "/greeting")).toBe("changed");
-    expect((await server.holdfast("snapshot", box, "-t", "Not A Name")).stderr).toMatch(/--tag|image/);
+    expect((await server.holdfast("snapshot", box, "-t", "Not A Name")).stderr).toMatch(
+      /^holdfast: --tag "?Not A Name/,
+    );
   });
 
   test("are forked, as many as are asked for", async () => {

@@ -33,6 +33,7 @@ describe("exit codes", () => {
     const result = await run("--image", "/nowhere", "--", "true");
     expect(result.code).toBe(125);
     expect(result.stderr).toMatch(/^holdfast: no directory at \/nowhere \[image_not_found\]/);
+    expect(result.stderr).toContain("An image is a name (`holdfast image ls` shows them), `host`, or");
   });
 
   test("126 when it cannot be executed, 127 when it is not found", async () => {

@@ -254,7 +254,7 @@ describe("a builder", () => {
     [
       "more memory than there is",
       { builder: { memoryMb: 2 ** 29 } },
-      /builder\.memoryMb: 536870912 was asked for, and this host has \d+ MiB/,
+      /builder\.memoryMb: 536870912 MiB were asked for, and this host has \d+ MiB/,
     ],
     ["a floor that is no number", { builder: { runtimeMemoryMb: "1g" } }, /builder\.runtimeMemoryMb/],
     ["a bad name", { names: [{ owner: null, name: "No Name", tag: "x" }] }, /names\[0\]\.name/],

@@ -57,7 +57,9 @@ describe("a build", () => {
     });
     await build.image;
     expect((await logOf(build)).map(({ text }) => text)).toContainEqual(
-      expect.stringMatching(/^warning: On the way, \d+ process(es)? w(as|ere) killed for memory/),
+      expect.stringMatching(
+        /^warning: On the way, \d+ process(es)? w(as|ere) killed for memory: .* Try --builder-memory 128m\.$/,
+      ),
     );
   });
 
@@ -147,6 +149,16 @@ describe("finalizing", () => {
     expect(image.floor?.readyMs).toBeGreaterThan(400);
     expect(image.floor?.startPeakBytes).toBeLessThan(64 * MIB);
     expect(await outputOf(build)).toContain("coming up");
+  });
+
+  it.each([
+    ["listens", server, true],
+    ["does not", "sleep 1000", false],
+  ])("notes after a wait of so many seconds whether something %s", async (_, command, listens) => {
+    const start = { command, readyWhen: { kind: "seconds", seconds: 0.5 } } as const;
+    const image = await use.build([], { recipe: recipe([], { start }) });
+    expect(image.floor?.readyMs).toBeGreaterThanOrEqual(500);
+    expect(image.floor?.listens).toBe(listens);
   });
 
   it("passes the start command of a base on", async () => {

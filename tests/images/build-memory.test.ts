@@ -34,7 +34,7 @@ const texts = async (build: Build): Promise<string[]> => {
 const use = useBase();
 
 describe("a build that needs 2 GiB", () => {
-  const steps = [run("echo before > ~/before"), run(`${hold(1900)} > ~/held`)];
+  const steps = [run("echo before > /home/user/before"), run(`${hold(1900)} > /home/user/held`)];
   let image: ImageRecord;
 
   it("fails with 1 GiB, and says why, where, and what to try", { timeout: patienceMs(60_000) }, async () => {
@@ -118,7 +118,7 @@ describe("a build that needs 2 GiB", () => {
 
   it("is tried once more with the next size if it may be", { timeout: patienceMs(60_000) }, async () => {
     const builder = { memoryMb: 1024, runtimeMemoryMb: 256, retryOnOom: true };
-    const build = await use.start([run(`${hold(1500)} > ~/retried`)], { builder });
+    const build = await use.start([run(`${hold(1500)} > /home/user/retried`)], { builder });
     const made = await build.image;
     expect(await texts(build)).toContainEqual(
       expect.stringMatching(/ran out of memory: it needed more than 1 GiB .*; trying it once more with 2 GiB$/s),
@@ -137,8 +137,8 @@ describe("a build that needs 2 GiB", () => {
     const most = Math.floor(memoryBytes / MIB);
     await expect(use.start(steps, { builder: { memoryMb: most + 1 } })).rejects.toMatchObject({
       code: "invalid_argument",
-      message: `builder.memoryMb: ${most + 1} was asked for, and this host has ${most} MiB of memory`,
-      hint: `Ask for at most ${most}, or build on a larger host.`,
+      message: `builder.memoryMb: ${most + 1} MiB were asked for, and this host has ${most} MiB of memory`,
+      hint: `Ask for at most ${most} MiB, or build on a larger host.`,
     });
     await expect(use.start(steps, { builder: { runtimeMemoryMb: most + 1 } })).rejects.toMatchObject({
       details: { field: "builder.runtimeMemoryMb", most },
@@ -147,7 +147,7 @@ describe("a build that needs 2 GiB", () => {
 
   it("has 4 GiB and 1 GiB to start in if nobody says otherwise", { timeout: patienceMs(60_000) }, async () => {
     const { memoryAvailableBytes } = await use.engine.capacity();
-    const build = await use.start([run(`: default; ${hold(1000)} > ~/held`)]);
+    const build = await use.start([run(`: default; ${hold(1000)} > /home/user/held`)]);
     const made = await build.image;
     if (memoryAvailableBytes > 5 * GIB) {
       expect(await texts(build)).toContainEqual(expect.stringMatching(/^building with 4 GiB of memory, /));

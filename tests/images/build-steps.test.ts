@@ -153,11 +153,12 @@ describe("a step", () => {
     ).toBe("uid=1001(ada) gid=1001(ada) groups=1001(ada)\nada\nada:ada\n1\n");
   });
 
-  it("fails for a user that the image does not know, in words that E2B's clients know", async () => {
+  it("fails for a user that the image does not know, with the step, the user and what to do", async () => {
     const build = await use.start([{ kind: "run", command: "whoami", user: "root123" }]);
     await expect(build.image).rejects.toMatchObject({
       code: "build_failed",
-      message: "failed to run command 'whoami': command failed: unauthenticated: invalid username: 'root123'",
+      message: 'step 1 (RUN whoami) failed: the image has no user "root123"',
+      hint: expect.stringContaining("RUN useradd -m root123"),
       details: { step: "1" },
     });
   });

@@ -50,9 +50,46 @@ describe("a build's user", () => {
     });
     const inStep = await use.start([ADD_STAFF, user, ID]);
     await expect(inStep.image).rejects.toMatchObject({
-      message: expect.stringContaining("command failed: unauthenticated: "),
+      message: expect.stringMatching(/^step 3 \(RUN .*\) failed: the image has no (user|group) "nosuch"$/),
       details: { step: "3" },
     });
+  });
+
+  it("is root on the base until a step says otherwise, and the base's own in what is made of it", async () => {
+    const config = { ...use.tiny.config, user: "user", workdir: "/home/user" };
+    const base = await use.addTinyImage({ kind: "base", config });
+    use.store.setName({ owner: null, name: "on", tag: "latest" }, base.id);
+    const on = { kind: "image", name: "on" } as const;
+    const build = await use.start([], { recipe: recipe([ID, { kind: "workdir", path: "/made" }], { base: on }) });
+    const image = await build.image;
+    expect(await outputOf(build)).toEqual(["0:0"]);
+    expect(image.config.user).toBe("user");
+    expect((await use.inside(image, "id -un; stat -c %U /made")).stdout).toBe("user\nroot\n");
+
+    // A stage goes on as the one before it; whoever is named stays named.
+    const stages = { base: { kind: "stage", index: 0 }, stages: [{ base: on, steps: [ID] }] } as const;
+    const staged = await use.start([], { recipe: recipe([run("id -un")], stages) });
+    expect((await staged.image).config.user).toBe("user");
+    expect(await outputOf(staged)).toEqual(["root"]);
+    const named = await use.start([], {
+      recipe: recipe([ID, { kind: "user", name: "root" }, run("id -un")], { base: on }),
+    });
+    expect((await named.image).config.user).toBe("root");
+
+    // Another host's, as it comes out of an archive; its mark does not go on to what is made of it.
+    const labels = { "dev.holdfast.base": "1", other: "kept" };
+    const moved = await use.addTinyImage({ kind: "imported", config: { ...config, labels } });
+    use.store.setName({ owner: null, name: "moved", tag: "latest" }, moved.id);
+    const onMoved = await use.start([], { recipe: recipe([ID], { base: { kind: "image", name: "moved" } }) });
+    expect((await onMoved.image).config).toMatchObject({ user: "user", labels: { other: "kept" } });
+    expect((await onMoved.image).config.labels).not.toHaveProperty("dev.holdfast.base");
+    expect(await outputOf(onMoved)).toEqual(["0:0"]);
+
+    // What was made of it is an image like any other.
+    use.store.setName({ owner: null, name: "app", tag: "latest" }, image.id);
+    const next = await use.start([], { recipe: recipe([run("id -un")], { base: { kind: "image", name: "app" } }) });
+    await next.image;
+    expect(await outputOf(next)).toEqual(["user"]);
   });
 
   it("of an image that was made elsewhere is that user, and never root", async () => {

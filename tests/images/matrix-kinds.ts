@@ -51,7 +51,7 @@ const makers: Readonly<Record<Kind, (materials: Materials) => KindOfImage | Prom
     ],
     async check(sandbox) {
       expect(await said(sandbox, "pwd; cat link; echo; cat who arguments")).toBe(
-        "/work/sub dir\n/work/sub dir\nuser\na b\n$HOME\nx>=2.31\n",
+        "/work/sub dir\n/work/sub dir\nroot\na b\n$HOME\nx>=2.31\n",
       );
     },
   }),
@@ -87,7 +87,7 @@ const makers: Readonly<Record<Kind, (materials: Materials) => KindOfImage | Prom
     steps: [
       { kind: "env", variables: HOSTILE },
       { kind: "env", variables: { PATH: "/opt/tools:$PATH" }, expand: true },
-      run('printf "%s|%s|%s" "$PLAIN" "$QUOTES" "$LINES" > ~/seen'),
+      run('printf "%s|%s|%s" "$PLAIN" "$QUOTES" "$LINES" > /home/user/seen'),
     ],
     async check(sandbox) {
       const text = `${HOSTILE.PLAIN}|${HOSTILE.QUOTES}|${HOSTILE.LINES}`;
@@ -113,7 +113,9 @@ const makers: Readonly<Record<Kind, (materials: Materials) => KindOfImage | Prom
           base: { kind: "base" },
           steps: [
             { kind: "label", labels: { cell } },
-            run("mkdir -p ~/out/deep && seq 1 10000 > ~/out/deep/numbers && chmod 640 ~/out/deep/numbers"),
+            run(
+              "mkdir -p /home/user/out/deep && seq 1 10000 > /home/user/out/deep/numbers && chmod 640 /home/user/out/deep/numbers",
+            ),
           ],
         },
       ],
@@ -144,8 +146,8 @@ const makers: Readonly<Record<Kind, (materials: Materials) => KindOfImage | Prom
   }),
   big: ({ heldMb }) => ({
     steps: [
-      run(`${hold(heldMb)} > ~/held`),
-      run("head -c 48M /dev/urandom > ~/large && sha256sum < ~/large > ~/large.sum"),
+      run(`${hold(heldMb)} > /home/user/held`),
+      run("head -c 48M /dev/urandom > /home/user/large && sha256sum < /home/user/large > /home/user/large.sum"),
     ],
     async check(sandbox) {
       expect(await said(sandbox, "cat ~/held; sha256sum < ~/large | cmp - ~/large.sum && stat -c %s ~/large")).toBe(

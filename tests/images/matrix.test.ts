@@ -79,7 +79,9 @@ describe("an image", () => {
     if ((cell.builderMb ?? 0) * MIB > memoryBytes) {
       await expect(use.start([label, ...kind.steps], order)).rejects.toMatchObject({
         code: "invalid_argument",
-        message: expect.stringMatching(/^builder\.memoryMb: \d+ was asked for, and this host has \d+ MiB of memory$/),
+        message: expect.stringMatching(
+          /^builder\.memoryMb: \d+ MiB were asked for, and this host has \d+ MiB of memory$/,
+        ),
       });
       return undefined;
     }

@@ -109,3 +109,21 @@ test("a server that is told to stop waits for no start command", { timeout: pati
   expect((await list()).body.sandboxes).toEqual([]);
   expect(server.log.split("\n").filter((line) => /"level":(50|60)/.test(line))).toEqual([]);
 });
+
+test("a guess of so many seconds is not waited for where nothing ever listens, and cut short where something does", {
+  timeout: patienceMs(90_000),
+}, async () => {
+  const seconds = 8;
+  const guess = { readyWhen: { seconds } };
+  const from = Image.from("tiny").builder(BUILDER);
+  const silent = from.startCommand("touch /dev/shm/up; exec sleep 1000", guess);
+  const listening = from.startCommand("while true; do echo hi | nc -l -p 8000; done", guess);
+  await holdfast().images.build(silent, { name: "silent" });
+  await holdfast().images.build(listening, { name: "listening" });
+  const first = await within((seconds * 1000) / 2, create({ image: "silent" }));
+  // It is started all the same.
+  const isUp = async () => (await first.run(["/bin/test", "-e", "/dev/shm/up"])).exitCode;
+  await expect.poll(isUp, { timeout: patienceMs(5000) }).toBe(0);
+  const second = await within((seconds * 1000) / 2, create({ image: "listening" }));
+  expect((await second.run(["/bin/sh", "-c", "grep -c ' 0A ' /proc/net/tcp /proc/net/tcp6"])).exitCode).toBe(0);
+});

@@ -4,6 +4,7 @@ import { readFileSync } from "node:fs";
 import { HoldfastError } from "@holdfast/protocol";
 import { CommanderError } from "commander";
 import { createProgram } from "./program.js";
+import { outputFailure, watchOutput } from "./text/lost-output.js";
 import { noteError } from "./text/notes.js";
 
 /** Our own failure, and a call that makes no sense: what env(1), timeout(1) and docker use. */
@@ -32,10 +33,12 @@ async function main(): Promise<number> {
   }
 }
 
-// A reader that goes away is no failure worth a stack trace, whatever is being printed.
-process.stdout.on("error", () => {});
-process.stderr.on("error", () => {});
-
-const exitCode = await main();
+watchOutput();
+let exitCode = await main();
 // What waits to be written is written first; open handles (stdin, say) do not keep us.
-process.stdout.write("", () => process.stderr.write("", () => process.exit(exitCode)));
+const lost = await outputFailure();
+if (lost !== undefined && exitCode === 0) {
+  noteError(lost);
+  exitCode = OUR_FAILURE;
+}
+process.stderr.write("", () => process.exit(exitCode));

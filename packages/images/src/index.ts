@@ -1,5 +1,6 @@
 export { type BaseProgress, ensureBase, findBase } from "./base/build-base.js";
 export { type BaseOptions, DEFAULT_MIRROR, DEFAULT_SECURITY_MIRROR } from "./base/resolve-base.js";
+export { isBaseImage } from "./build/apply-step.js";
 export type { BaseResolver, ImagesContext } from "./context.js";
 export {
   type DeliverOptions,
@@ -14,7 +15,9 @@ export { type ImportOptions, importImage } from "./oci/import-image.js";
 export { type Images, type OpenImagesOptions, openImages } from "./open-images.js";
 export { type PullOptions, pullImage } from "./registry/pull.js";
 export { type PushOptions, type PushReport, pushImage } from "./registry/push.js";
+export { namesAskedFor } from "./runtime/names-asked-for.js";
 export { type ImageSandboxRequest, planSandbox } from "./runtime/plan-sandbox.js";
+export { requireForOperator } from "./runtime/require-for-operator.js";
 export { type StartedCommand, type StartImageOptions, startImage } from "./runtime/start-image.js";
 export {
   type ForkPoint,

@@ -41,6 +41,8 @@ export interface ImageFloor {
   /** The most it held until it was ready; null if it has nothing to start. */
   readonly startPeakBytes: number | null;
   readonly readyMs: number | null;
+  /** Of a wait of so many seconds: whether something listened on a port when they were over. Absent: not known. */
+  readonly listens?: boolean | undefined;
 }
 
 export interface ImageRecord {

@@ -10,6 +10,8 @@ export interface ImageInfo {
   readonly names: readonly string[];
   /** True for the operator's, which everybody on this host may use. */
   readonly shared: boolean;
+  /** For the operator: the key that it belongs to, null if it is everybody's. Keys are not told of each other. */
+  readonly owner?: string | null | undefined;
   readonly createdAt: string;
   readonly sizeBytes: number;
   /** What removing it would free; null in a list. */

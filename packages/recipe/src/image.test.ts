@@ -215,7 +215,7 @@ test("what is declared can be looked at", () => {
     base: { kind: "dockerfile", path: "Dockerfile", args: { A: "1" } },
     steps: [
       { kind: "inline-file", content: "4 bytes", to: "/a" },
-      { kind: "local-dir", path: "src", to: "/b" },
+      { kind: "local-dir", path: "src", to: "/b", owner: "keep" },
     ],
     start: null,
     builder: {},

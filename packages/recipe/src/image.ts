@@ -5,7 +5,7 @@
  *     const image = Image.base().aptInstall(["cmake"]).addLocalDir("./src", "/app").workdir("/app").runCommands("make");
  */
 import type { DockerfileOptions, Draft, DraftStep } from "./draft.js";
-import { defined, optional, readList, readObject, readText, refuse } from "./fields.js";
+import { defined, type Members, optional, readList, readObject, readText, refuse } from "./fields.js";
 import { parseBuilderOptions } from "./parse-builder-options.js";
 import { parseBase, parseStep, readCopyOptions, readEnvironment } from "./parse-step.js";
 import { readTarget } from "./paths.js";
@@ -111,19 +111,19 @@ export class Image {
       kind: "local-file",
       path: readText(path, "addLocalFile path", { expected: "a path" }),
       to: readTarget(to, "addLocalFile to"),
-      ...readCopyOptions(readObject(options, "addLocalFile", ["owner", "mode"])),
+      ...keepingOwner(readObject(options, "addLocalFile", ["owner", "mode"])),
     };
     return this.#with({ steps: [...this.#draft.steps, defined(step)] });
   }
 
-  /** The content of the directory goes into `to`. Modes, links and empty directories are kept. */
+  /** The content of the directory goes into `to`. Modes, owners by number, links and empty directories are kept. */
   addLocalDir(path: string, to: string, options: LocalDirOptions = {}): Image {
     const members = readObject(options, "addLocalDir", ["owner", "mode", "ignoreFile", "ignore"]);
     const step: DraftStep = {
       kind: "local-dir",
       path: readText(path, "addLocalDir path", { expected: "a path" }),
       to: readTarget(to, "addLocalDir to"),
-      ...readCopyOptions(members),
+      ...keepingOwner(members),
       ignoreFile: optional(members.get("ignoreFile"), members.at("ignoreFile"), (value, at) => readText(value, at)),
       ignore: optional(members.get("ignore"), members.at("ignore"), (value, at) =>
         readList(value, at, (rule, place) => readText(rule, place, { mayBeEmpty: true }), { mayBeEmpty: true }),
@@ -248,6 +248,12 @@ export class Image {
   #with(changes: Partial<Draft>): Image {
     return new Image({ ...this.#draft, ...changes });
   }
+}
+
+/** Local files belong to whom they belong to here, unless somebody says otherwise. */
+function keepingOwner(members: Members): CopyOptions {
+  const options = readCopyOptions(members);
+  return members.get("owner") === undefined ? { ...options, owner: "keep" } : options;
 }
 
 /** All the way down; what is frozen is so already. */

@@ -159,6 +159,11 @@ describe("a sandbox", () => {
       },
       { limits: { memoryBytes: 5, pids: 7, cpuMillis: 2000 } },
     ]);
+    await expect(createSandbox(transport, { image: "app", memoryMB: 512 } as object)).rejects.toMatchObject({
+      code: "invalid_argument",
+      message: "create.memoryMB: there is no such option",
+      details: { field: "memoryMB" },
+    });
     await expect(createSandbox(transport, { limits: { memoryBytes: 5 }, memoryMb: 1 })).rejects.toThrow(
       "limits.memoryBytes: is given twice",
     );

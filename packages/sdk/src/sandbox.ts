@@ -59,7 +59,42 @@ export type Forks = Sandbox[] & {
 /** The limits that can be changed while it runs. */
 export type ResizeLimits = Partial<Pick<SandboxLimits, "memoryBytes" | "cpuMillis" | "pids">>;
 
+/** All of them: one that is missing here or there is a type error. */
+const CREATE_OPTIONS: Readonly<Record<keyof (CreateOptions & ConnectionOptions), true>> = {
+  template: true,
+  image: true,
+  strict: true,
+  limits: true,
+  env: true,
+  metadata: true,
+  timeoutMs: true,
+  onTimeout: true,
+  autoResume: true,
+  memoryMb: true,
+  cpus: true,
+  diskMb: true,
+  onBuildLog: true,
+  idempotencyKey: true,
+  signal: true,
+  url: true,
+  apiKey: true,
+  fetch: true,
+  retry: true,
+};
+
+/** A limit that is misspelt would be none. */
+function refuseUnknown(options: CreateOptions): void {
+  for (const name of Object.keys(options)) {
+    if (Object.hasOwn(CREATE_OPTIONS, name)) continue;
+    throw new HoldfastError("invalid_argument", `create.${name}: there is no such option`, {
+      hint: `There are ${Object.keys(CREATE_OPTIONS).join(", ")}.`,
+      details: { field: name },
+    });
+  }
+}
+
 export async function createSandbox(transport: Transport, options: CreateOptions = {}): Promise<Sandbox> {
+  refuseUnknown(options);
   const { template, strict, env, metadata, timeoutMs, onTimeout, autoResume, idempotencyKey, signal } = options;
   const image =
     options.image instanceof Image

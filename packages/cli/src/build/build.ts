@@ -2,9 +2,11 @@
  * `holdfast build`. The steps, in order: read the flags, find what is declared, open the images, build while it is shown,
  * tell what came of it.
  */
+import { constants } from "node:os";
 import { HoldfastError, type ImageInfo } from "@holdfast/protocol";
 import { Image } from "@holdfast/recipe";
 import type { BuildSteps, ImageHost } from "../images/image-host.js";
+import { checkNewNames, noteBase } from "../images/new-names.js";
 import { isServerNamed, openHost } from "../images/open-host.js";
 import { nameFlag } from "../run/name-flag.js";
 import { coloursFor } from "../text/colours.js";
@@ -20,7 +22,6 @@ import { StepTracker } from "./step-tracker.js";
 import { summaryText } from "./summary-text.js";
 
 const BUILD_FAILED = 1;
-const INTERRUPTED = 130;
 /** A step's last lines may come so much later than its end, from a file that is looked at now and then. */
 const LATE_MS = 600;
 const LOOK_MS = 100;
@@ -29,6 +30,7 @@ const LOOK_MS = 100;
 export async function build(context: string, flags: BuildFlags): Promise<number> {
   const began = performance.now();
   const names = flags.tag ?? [];
+  checkNewNames(names, "--tag");
   const builder = parseBuilderFlags(flags);
   const source = findSource(context, flags.file);
   const interrupts = watchInterrupts();
@@ -39,13 +41,15 @@ export async function build(context: string, flags: BuildFlags): Promise<number>
     shown.view.status("reading what is declared");
     host = await openHost(flags, { onBaseProgress: (progress) => shown.view.bar(progress) });
     // After everything that is named by a path of ours has been found: those of a module start at its context.
-    const image = await declaredImage(source, flags);
-    const again = flags.cache === false;
     const { signal } = interrupts;
+    // A module may wait for something that never comes.
+    const image = await untilAborted(declaredImage(source, flags), signal);
+    const again = flags.cache === false;
     const built = await host.build(image, { names, builder, again, signal, ...shown.listeners });
     shown.close();
     const tookMs = Math.round(performance.now() - began);
     writeResult(built, { flags, names, shown, tookMs, isLocal });
+    noteBase(names);
     return 0;
   } catch (reason) {
     const error = nameFlag(reason, [[/^image\b/, "--file"]]);
@@ -169,7 +173,7 @@ function tellFailure(
   }
   if (isInterrupted) {
     note("the build was canceled; the steps that were done are kept");
-    return INTERRUPTED;
+    return interrupts.exitCode;
   }
   const steps = shown.build?.steps ?? [];
   process.stderr.write(failureText(error, { steps, colours: coloursFor(process.stderr) }));
@@ -177,18 +181,33 @@ function tellFailure(
 }
 
 /** The first signal cancels the build and waits for its sandbox to go; the second does not wait. */
-function watchInterrupts(): { readonly signal: AbortSignal; release(): void } {
+function watchInterrupts(): { readonly signal: AbortSignal; readonly exitCode: number; release(): void } {
   const controller = new AbortController();
-  const onSignal = (): void => {
-    if (controller.signal.aborted) process.exit(INTERRUPTED);
+  let exitCode = 0;
+  const onSignal = (name: NodeJS.Signals): void => {
+    exitCode = 128 + constants.signals[name];
+    if (controller.signal.aborted) process.exit(exitCode);
     controller.abort(new HoldfastError("canceled", "the build was canceled"));
   };
   const signals = ["SIGINT", "SIGTERM"] as const;
   for (const signal of signals) process.on(signal, onSignal);
   return {
     signal: controller.signal,
+    get exitCode() {
+      return exitCode;
+    },
     release: () => {
       for (const signal of signals) process.off(signal, onSignal);
     },
   };
+}
+
+/** The work's result, or the signal's reason as soon as it is aborted; the work itself goes on unheard. */
+function untilAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
+  return new Promise((resolve, reject) => {
+    const onAbort = (): void => reject(HoldfastError.from(signal.reason));
+    signal.addEventListener("abort", onAbort, { once: true });
+    work.then(resolve, reject).finally(() => signal.removeEventListener("abort", onAbort));
+    if (signal.aborted) onAbort();
+  });
 }

@@ -1,5 +1,6 @@
 /** `holdfast snapshot` and `holdfast fork`. */
 import { formatBytes, formatDuration, invalidArgument } from "@holdfast/protocol";
+import { checkNewNames } from "../images/new-names.js";
 import { parseCount } from "../parse-flags.js";
 import { nameFlag } from "../run/name-flag.js";
 import { note } from "../text/notes.js";
@@ -21,6 +22,7 @@ export interface ForkFlags extends ServerFlags {
 const MOST_FORKS = 100;
 
 export async function snapshot(name: string, flags: SnapshotFlags): Promise<void> {
+  checkNewNames(flags.tag === undefined ? [] : [flags.tag], "--tag");
   const sandbox = await (await ServerClient.open(flags)).find(name);
   try {
     const taken = await sandbox.snapshot({ name: flags.tag });
@@ -31,7 +33,7 @@ export async function snapshot(name: string, flags: SnapshotFlags): Promise<void
         `${formatDuration(syncMs)} of that until its writes were on the disk (${method})`,
     );
   } catch (error) {
-    throw nameFlag(error, [[/^name\b/, "--tag"]]);
+    throw nameFlag(error, [[/^(name|image)\b/, "--tag"]]);
   }
 }
 

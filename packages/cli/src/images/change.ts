@@ -1,8 +1,9 @@
 /** `holdfast image rm`, `tag`, `untag` and `prune`. */
-import { formatBytes, type HoldfastError, type PruneResult, parseDuration } from "@holdfast/protocol";
+import { formatBytes, HoldfastError, type PruneResult, parseDuration } from "@holdfast/protocol";
 import { nameFlag } from "../run/name-flag.js";
 import { note, noteError } from "../text/notes.js";
 import type { ImageHost } from "./image-host.js";
+import { checkNewNames, noteBase } from "./new-names.js";
 import type { ImageHostFlags } from "./open-host.js";
 import { withHost } from "./with-host.js";
 
@@ -50,11 +51,19 @@ async function removeOne(host: ImageHost, name: string): Promise<HoldfastError |
 }
 
 export async function tagImage(name: string, newName: string, flags: ImageHostFlags): Promise<void> {
+  checkNewNames([newName], "NEWNAME");
   const { id } = await withHost(flags, (host) => host.setName(name, newName));
   note(`${id} is also called ${newName}`);
+  noteBase([newName]);
 }
 
 export async function untagImage(name: string, flags: ImageHostFlags): Promise<void> {
+  if (/^img[a-z0-9]{20}$/.test(name)) {
+    throw new HoldfastError("invalid_argument", `NAME: ${name} is an image's id; untag takes away a name`, {
+      hint: `Its names are in \`holdfast image inspect ${name}\`; \`holdfast image rm\` removes the image itself.`,
+      details: { field: "NAME" },
+    });
+  }
   await withHost(flags, (host) => host.removeName(name));
   note(`nothing is called ${name} any more; the image itself is still there`);
 }

@@ -13,6 +13,7 @@ export async function imageInfo(store: ImageStore, record: ImageRecord): Promise
     digest: record.digest,
     names: store.names({ imageId: record.id }).map(({ name }) => formatImageName(name)),
     shared: record.owner === null,
+    owner: record.owner,
     createdAt: record.createdAt,
     sizeBytes: totalBytes,
     uniqueBytes,

@@ -5,12 +5,14 @@ import { shortSize } from "../text/sizes.js";
 import { formatTable } from "../text/table.js";
 import { shortDuration } from "../text/times.js";
 
-const HEAD = ["ID", "KIND", "SIZE", "UNIQUE", "FLOOR", "AGE", "NAME"];
+const HEAD = ["ID", "KIND", "SIZE", "UNIQUE", "FLOOR", "AGE"];
 
 export function imageTable(
   images: readonly ImageInfo[],
   { colours, now, width }: { readonly colours: Colours; readonly now: number; readonly width: number | undefined },
 ): string {
+  // Only the operator is told whose an image is, and only where keys have some does it matter.
+  const hasOwners = images.some(({ owner }) => typeof owner === "string");
   const rows = images.flatMap((image) =>
     (image.names.length === 0 ? [colours.dim("-")] : image.names.map(printable)).map((name) => [
       image.id,
@@ -19,8 +21,10 @@ export function imageTable(
       image.uniqueBytes === null ? "?" : shortSize(image.uniqueBytes),
       image.floor === null ? "-" : shortSize(image.floor.memoryBytes),
       shortDuration(now - Date.parse(image.createdAt)),
+      ...(hasOwners ? [image.owner ?? "-"] : []),
       name,
     ]),
   );
-  return formatTable([HEAD.map(colours.bold), ...rows], width === undefined ? {} : { width });
+  const head = [...HEAD, ...(hasOwners ? ["OWNER"] : []), "NAME"];
+  return formatTable([head.map(colours.bold), ...rows], width === undefined ? {} : { width });
 }

@@ -1,6 +1,9 @@
 /** Images of this machine, as its operator: every key's are seen, what is made is everybody's. */
 import { once } from "node:events";
-import { PassThrough, Readable } from "node:stream";
+import { createWriteStream } from "node:fs";
+import { stat } from "node:fs/promises";
+import { PassThrough, Readable, type Writable } from "node:stream";
+import { finished } from "node:stream/promises";
 import type { BuildInfo, BuildLogEntry, ImageName, ImageRecord, Images } from "@holdfast/images";
 import { type BuildLogLine, HoldfastError, type ImageInfo, type PruneResult } from "@holdfast/protocol";
 import type { Image } from "@holdfast/recipe";
@@ -18,6 +21,7 @@ import type {
 import { imageInfo } from "./image-info.js";
 import { noLog } from "./no-log.js";
 import { type LocalImages, type LocalImagesOptions, openLocalImages } from "./open-local-images.js";
+import { writeError } from "./write-error.js";
 
 type ImagesModule = typeof import("@holdfast/images");
 
@@ -110,15 +114,27 @@ export class LocalHost implements ImageHost {
 
   async setName(reference: string, name: string): Promise<ImageInfo> {
     const record = this.find(reference);
-    this.#images.store.setName(this.#nameFrom(name, "NEWNAME"), record.id);
+    // A key's image stays the key's: a name for everybody would show it to everybody.
+    this.#images.store.setName({ ...this.#nameFrom(name, "NEWNAME"), owner: record.owner }, record.id);
     return imageInfo(this.#images.store, record);
   }
 
   async removeName(name: string): Promise<void> {
     const parsed = this.#nameFrom(name, "NAME");
-    if (this.#images.store.removeName(parsed)) return;
+    const { store } = this.#images;
+    if (store.removeName(parsed)) return;
+    const theirs = store.names().filter((known) => known.name.name === parsed.name && known.name.tag === parsed.tag);
+    const [only] = theirs;
+    if (only !== undefined && theirs.length === 1 && store.removeName(only.name)) return;
+    if (theirs.length > 1) {
+      const whose = theirs.map((known) => `${known.imageId} (of ${known.name.owner})`).join(", ");
+      throw new HoldfastError("invalid_argument", `NAME: several keys have an image called ${name}: ${whose}`, {
+        hint: "`holdfast image untag` with --url and a key's own --api-key takes that key's name away.",
+        details: { field: "NAME" },
+      });
+    }
     // What there is instead is in the error.
-    this.#images.store.require(name, null);
+    store.require(name, null);
     throw new HoldfastError("image_not_found", `no image is called ${this.#module.formatImageName(parsed)}`);
   }
 
@@ -145,14 +161,22 @@ export class LocalHost implements ImageHost {
   async export(reference: string, request: ExportRequest, options: MoveOptions): Promise<number> {
     const record = this.find(reference);
     const { format, compression, path } = request;
-    const { sizeBytes } = await this.#module.exportImage(this.#images.context, record, {
-      format,
-      compression,
-      to: path === null ? process.stdout : { path },
-      names: this.#namesOf(record),
-      ...options,
-    });
-    return sizeBytes;
+    const device = path === null ? undefined : await openDevice(path);
+    try {
+      const { sizeBytes } = await this.#module.exportImage(this.#images.context, record, {
+        format,
+        compression,
+        to: path === null ? process.stdout : (device ?? { path }),
+        names: this.#namesOf(record, reference),
+        ...options,
+      });
+      if (device !== undefined) await finished(device.end());
+      return sizeBytes;
+    } catch (error) {
+      throw writeError(error, path ?? "stdout");
+    } finally {
+      device?.destroy();
+    }
   }
 
   async archive(
@@ -162,7 +186,7 @@ export class LocalHost implements ImageHost {
   ): Promise<ReadableStream<Uint8Array>> {
     const record = this.find(reference);
     const stream = new PassThrough();
-    const names = this.#namesOf(record);
+    const names = this.#namesOf(record, reference);
     this.#module.exportImage(this.#images.context, record, { format, compression, to: stream, names, signal }).then(
       () => void stream.end(),
       (error: unknown) => void stream.destroy(HoldfastError.from(error)),
@@ -207,7 +231,7 @@ export class LocalHost implements ImageHost {
       fileName,
       format,
       compression,
-      names: this.#namesOf(record),
+      names: this.#namesOf(record, reference),
       ...options,
     });
   }
@@ -216,11 +240,8 @@ export class LocalHost implements ImageHost {
     return this.#local.close();
   }
 
-  /** By id it may be any key's; by name it is the operator's. */
   find(reference: string): ImageRecord {
-    const { store } = this.#images;
-    const byId = store.list().find(({ id }) => id === reference);
-    return store.require(byId?.id ?? reference, byId?.owner ?? null);
+    return this.#module.requireForOperator(this.#images.store, reference);
   }
 
   /** One whose layers or record are gone can still be removed. */
@@ -229,11 +250,12 @@ export class LocalHost implements ImageHost {
     const found = store.list().find(({ id }) => id === reference) ?? store.find(reference, null);
     if (found !== undefined) return found.id;
     if (/^img[a-z0-9]{20}$/.test(reference)) return reference as ImageRecord["id"];
-    return store.require(reference, null).id;
+    return this.find(reference).id;
   }
 
-  #namesOf(record: ImageRecord): ImageName[] {
-    return this.#images.store.names({ imageId: record.id }).map(({ name }) => name);
+  #namesOf(record: ImageRecord, reference: string): ImageName[] {
+    const names = this.#images.store.names({ imageId: record.id }).map(({ name }) => name);
+    return this.#module.namesAskedFor(names, reference);
   }
 
   #nameFrom(text: string, field: string): ImageName {
@@ -245,6 +267,14 @@ export class LocalHost implements ImageHost {
     }
     return { owner: null, name, tag: tag ?? "latest" };
   }
+}
+
+/** A pipe or a device cannot be replaced: it is written to as it is. */
+async function openDevice(path: string): Promise<Writable | undefined> {
+  const there = await stat(path).catch(() => undefined);
+  if (there === undefined || there.isFile() || there.isDirectory()) return undefined;
+  // Whoever writes to it hears of a failure, if it is still there to hear.
+  return createWriteStream(path).on("error", () => {});
 }
 
 /** Steps are looked at before the line that came after they changed, but not for every line. */

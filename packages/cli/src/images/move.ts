@@ -3,6 +3,7 @@ import { resolve } from "node:path";
 import { formatBytes, HoldfastError, type ImageInfo, invalidArgument } from "@holdfast/protocol";
 import { note } from "../text/notes.js";
 import type { Compression, ExportFormat, RegistryFlags } from "./image-host.js";
+import { checkNewNames, noteBase } from "./new-names.js";
 import type { ImageHostFlags } from "./open-host.js";
 import { withHost } from "./with-host.js";
 
@@ -70,16 +71,20 @@ export async function importImages(file: string, flags: ImportFlags): Promise<vo
     });
   }
   const { tag: names = [], reference, platform } = flags;
+  checkNewNames(names, "--tag");
   const path = file === "-" ? null : resolve(file);
   const image = await withHost(flags, (host, options) => host.import({ path, names, reference, platform }, options));
   tellImage(image, flags);
+  noteBase(names);
 }
 
 export async function pullImages(reference: string, flags: PullFlags): Promise<void> {
+  checkNewNames(flags.tag ?? [], "--tag");
   const login = await readLogin(flags);
   const { tag: names = [], platform } = flags;
   const image = await withHost(flags, (host, options) => host.pull(reference, { ...login, names, platform }, options));
   tellImage(image, flags);
+  noteBase(names);
 }
 
 export async function pushImages(name: string, reference: string, flags: PushFlags): Promise<void> {

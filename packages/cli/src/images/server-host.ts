@@ -26,6 +26,7 @@ import type {
   RegistryFlags,
 } from "./image-host.js";
 import { noLog } from "./no-log.js";
+import { writeError } from "./write-error.js";
 
 export class ServerHost implements ImageHost {
   readonly #images: Images;
@@ -202,17 +203,6 @@ async function writeWhole(path: string, content: AsyncIterable<Uint8Array>, sign
     if (isFile) await rm(fresh, { force: true });
     throw signal.aborted ? new HoldfastError("canceled", "the export was canceled") : writeError(error, path);
   }
-}
-
-function writeError(error: unknown, path: string): unknown {
-  const { code, syscall, message } = error as NodeJS.ErrnoException;
-  if (syscall === undefined) return error;
-  const isFull = code === "ENOSPC" || code === "EDQUOT";
-  return new HoldfastError(
-    isFull ? "no_space" : code === "ENOENT" ? "file_not_found" : "file_access_denied",
-    `writing ${path}: ${message}`,
-    { cause: error },
-  );
 }
 
 /** The server refuses what it does not know, and undefined is not said in JSON anyway. */

@@ -1,4 +1,5 @@
 /** What the commands about images have in common: the host is opened, told how far it is, and closed; Ctrl-C ends the work. */
+import { HoldfastError } from "@holdfast/protocol";
 import { untilInterrupted } from "../client/interrupt.js";
 import { nameFlag } from "../run/name-flag.js";
 import { ProgressLine, TransferText } from "../text/progress-line.js";
@@ -35,7 +36,8 @@ export async function withHost<T>(
     host = await openHost(flags, options);
     return await work(host, { signal, onProgress });
   } catch (error) {
-    throw nameFlag(error, WORDS);
+    // What stopped the work is the reason; how it ended is only what came of it.
+    throw nameFlag(signal.reason instanceof HoldfastError ? signal.reason : error, WORDS);
   } finally {
     line.clear();
     await host?.close();

@@ -44,7 +44,8 @@ export async function findNamedImage(
       prepare: async (sandbox, early) => {
         if (start === null) return { ...command, argv };
         if (argv.length === 0) return { ...command, argv: [...(await findShell(sandbox)), start.command] };
-        await startImage(sandbox, start, { signal: early });
+        const untilListening = record.floor?.listens === false ? "never" : true;
+        await startImage(sandbox, start, { signal: early, untilListening });
         return command;
       },
       close: () => images.close(),
@@ -57,12 +58,10 @@ export async function findNamedImage(
 
 async function findRecord(images: Images, reference: string, signal: AbortSignal): Promise<ImageRecord> {
   const { store, bases } = images;
-  // The operator's, by any name; by its id also a key's.
-  const byId = store.list().find(({ id }) => id === reference);
-  if (byId !== undefined) return store.require(byId.id, byId.owner);
   if (BASE.includes(reference)) return bases.resolve({ kind: "base" }, { owner: null, onLine: () => {}, signal });
   try {
-    return store.require(reference, null);
+    const { requireForOperator } = await import("@holdfast/images");
+    return requireForOperator(store, reference);
   } catch (reason) {
     const error = HoldfastError.from(reason);
     const isDirectory = statSync(reference, { throwIfNoEntry: false })?.isDirectory() === true;

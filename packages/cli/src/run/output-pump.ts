@@ -5,7 +5,7 @@
 import { once } from "node:events";
 import type { Writable } from "node:stream";
 import type { OutputEvent } from "@holdfast/engine";
-import { HoldfastError } from "@holdfast/protocol";
+import { lostOutputError } from "../text/lost-output.js";
 
 type StreamName = OutputEvent["stream"];
 
@@ -86,9 +86,7 @@ export class OutputPump {
   }
 }
 
-/** A reader that has seen enough is one thing; output that could not be written, to a full disk say, is another. */
 export function rejectLostOutput(error: NodeJS.ErrnoException): void {
-  if (error.code === "EPIPE") return;
-  const code = error.code === "ENOSPC" ? "no_space" : "engine_fault";
-  throw new HoldfastError(code, `the output cannot be written: ${error.message}`, { cause: error });
+  const lost = lostOutputError(error);
+  if (lost !== undefined) throw lost;
 }

@@ -4,6 +4,7 @@
  * terminal with ours, take the sandbox away, report.
  */
 import { once } from "node:events";
+import { statSync } from "node:fs";
 import type { ReadStream, WriteStream } from "node:tty";
 import type { BubblewrapEngine, Command, Sandbox } from "@holdfast/engine";
 import { type CommandEnding, HoldfastError, signalNumber } from "@holdfast/protocol";
@@ -35,6 +36,7 @@ export async function run(argv: readonly string[], flags: RunFlags): Promise<num
       stdinIsTerminal: process.stdin.isTTY === true,
       size: sizeOf(process.stdout),
     });
+    checkDirectory(plan);
     report = await runPlan(plan, pump);
   } catch (reason) {
     noteError(reason);
@@ -48,6 +50,16 @@ export async function run(argv: readonly string[], flags: RunFlags): Promise<num
   }
   await pump.flush();
   return report.exitCode;
+}
+
+/** Said here, where more than directories are images. */
+function checkDirectory({ sandbox: { image } }: RunPlan): void {
+  if (image?.kind !== "rootfs") return;
+  if (statSync(image.path, { throwIfNoEntry: false })?.isDirectory() === true) return;
+  throw new HoldfastError("image_not_found", `no directory at ${image.path}`, {
+    hint: "An image is a name (`holdfast image ls` shows them), `host`, or the path of a root file system directory.",
+    details: { field: "--image" },
+  });
 }
 
 async function runPlan(plan: RunPlan, pump: OutputPump): Promise<RunReport> {

@@ -5,6 +5,9 @@ import { dirname, join } from "node:path";
 /** Change it when what is below changes: a base that was built before is then built anew, beside the old one. */
 export const BASE_VERSION = 1;
 
+/** Says which version a base is. It goes where the base goes, and not into what is made of it. */
+export const BASE_LABEL = "dev.holdfast.base";
+
 export const BASE_PACKAGES = [
   "ca-certificates",
   "curl",

@@ -15,11 +15,10 @@ import { releaseClaims } from "../store/claims.js";
 import { createImageId } from "../store/ids.js";
 import { uniqueName } from "../store/process-tag.js";
 import type { ImageName, ImageRecord } from "../types.js";
-import { BASE_PHASES, BASE_VERSION, baseArguments } from "./base-recipe.js";
+import { BASE_LABEL, BASE_PHASES, BASE_VERSION, baseArguments } from "./base-recipe.js";
 
 /** What mmdebstrap needs beside the layer itself while it works. */
 const SCRATCH_BYTES = 1536 * 1024 * 1024;
-const LABEL = "dev.holdfast.base";
 const TAIL_LINES = 15;
 export const BASE_NAME: ImageName = { owner: null, name: "base", tag: "latest" };
 
@@ -42,7 +41,7 @@ export function findBase(context: ImagesContext): ImageRecord | undefined {
   const found = context.store.find("base", null);
   // An operator may have given the name to an image of their own.
   if (found === undefined || found.kind !== "base") return found;
-  return found.config.labels[LABEL] === String(BASE_VERSION) ? found : undefined;
+  return found.config.labels[BASE_LABEL] === String(BASE_VERSION) ? found : undefined;
 }
 
 export async function ensureBase(context: ImagesContext, options: BuildBaseOptions): Promise<ImageRecord> {
@@ -176,7 +175,7 @@ function store(context: ImagesContext, layer: Awaited<ReturnType<typeof unpackLa
       entrypoint: null,
       cmd: ["/bin/bash"],
       exposedPorts: [],
-      labels: { [LABEL]: String(BASE_VERSION) },
+      labels: { [BASE_LABEL]: String(BASE_VERSION) },
       start: null,
       architecture: hostArchitecture(),
       os: "linux",

@@ -59,10 +59,10 @@ describe("resolveBuildSettings", () => {
   });
 
   it.each([
-    ["memoryMb", 8193, "8193 was asked for, and this host has 8192 MiB of memory"],
-    ["runtimeMemoryMb", 9000, "9000 was asked for, and this host has 8192 MiB of memory"],
-    ["cpus", 4.5, "4.5 was asked for, and this host has 4 CPUs"],
-    ["diskMb", 6000, "6000 was asked for, and this host has 5120 MiB of free disk"],
+    ["memoryMb", 8193, "8193 MiB were asked for, and this host has 8192 MiB of memory"],
+    ["runtimeMemoryMb", 9000, "9000 MiB were asked for, and this host has 8192 MiB of memory"],
+    ["cpus", 4.5, "4.5 CPUs were asked for, and this host has 4 CPUs"],
+    ["diskMb", 6000, "6000 MiB were asked for, and this host has 5120 MiB of free disk"],
   ])("refuses more %s than the host has, with both numbers", (field, value, message) => {
     expect(() => resolveBuildSettings({ [field]: value }, host)).toThrow(
       expect.objectContaining({ code: "invalid_argument", message: `builder.${field}: ${message}` }),

@@ -56,11 +56,12 @@ function defaultMemoryBytes(host: HostCapacity): number {
 
 function within(field: string, value: number | undefined, most: number, unit: string): number | undefined {
   if (value === undefined || value <= most) return value;
+  const [short = unit] = unit.split(" ");
   throw new HoldfastError(
     "invalid_argument",
-    `builder.${field}: ${value} was asked for, and this host has ${most} ${unit}`,
+    `builder.${field}: ${value} ${short} were asked for, and this host has ${most} ${unit}`,
     {
-      hint: `Ask for at most ${most}, or build on a larger host.`,
+      hint: `Ask for at most ${most} ${short}, or build on a larger host.`,
       details: { field: `builder.${field}`, value, most },
     },
   );

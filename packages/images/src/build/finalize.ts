@@ -96,7 +96,7 @@ async function prove(bench: StepBench, proof: Proof): Promise<ImageFloor> {
   const leftMs = Math.max(1, bench.endsAtMs - Date.now());
   let command: Command | undefined;
   try {
-    const { readyMs } = await startImage(sandbox, config.start, {
+    const { readyMs, listens } = await startImage(sandbox, config.start, {
       timeoutMs: Math.min(READY_MS, leftMs),
       signal: bench.signal,
       launch: async (spec) => {
@@ -106,7 +106,12 @@ async function prove(bench: StepBench, proof: Proof): Promise<ImageFloor> {
       onLine: (text, stream) => bench.journal.log(FINALIZE_STEP, stream, text),
     });
     const { memoryPeakBytes } = await sandbox.stats();
-    return { memoryBytes, startPeakBytes: memoryPeakBytes, readyMs };
+    return {
+      memoryBytes,
+      startPeakBytes: memoryPeakBytes,
+      readyMs,
+      ...(listens === undefined ? {} : { listens }),
+    };
   } catch (reason) {
     const error = HoldfastError.from(reason);
     const oom = command === undefined ? undefined : await lostToMemory(error, command);

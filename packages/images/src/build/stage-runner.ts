@@ -1,12 +1,11 @@
 /** Runs the steps of the stages that are needed, from the last state that the step cache knows. */
 import { readdirSync } from "node:fs";
-import type { LayerId, Sandbox } from "@holdfast/engine";
+import { createLayerId, type LayerId, type Sandbox } from "@holdfast/engine";
 import { describeIncident, formatBytes, formatDuration, HoldfastError } from "@holdfast/protocol";
 import { baseKey, type Digest, type RecipeBase, type RecipeStep } from "@holdfast/recipe";
 import { claimLayer } from "../store/claims.js";
-import { layersOf } from "../store/records.js";
 import type { BuildStepStatus, ImageConfig, ImageRecord } from "../types.js";
-import { applyStep, type StageConfig, writesFiles } from "./apply-step.js";
+import { applyStep, configOnBase, type StageConfig, writesFiles } from "./apply-step.js";
 import { nextMemorySize } from "./build-settings.js";
 import { digestOfText, ownDigest } from "./own-digest.js";
 import type { BuildPlan, PlannedStage, PlannedStep } from "./plan.js";
@@ -94,7 +93,26 @@ export class StageRunner {
     if (base.kind === "stage") return { ...(await this.#stage(base.index)), cmdIsOwn: false };
     const record = this.#bases.get(baseKey(base));
     if (record === undefined) throw new HoldfastError("engine_fault", `the base ${baseKey(base)} was not resolved`);
-    return { layers: layersOf(record), config: record.config, cmdIsOwn: false, isFresh: false };
+    return { ...configOnBase(record), layers: await this.#stackOf(record), isFresh: false };
+  }
+
+  /** What a snapshot holds has to be made fit to stand on; once for all builds. */
+  async #stackOf(record: ImageRecord): Promise<LayerId[]> {
+    if (record.disk === null) return [...record.layers];
+    const { context, journal } = this.#bench;
+    const { engine, store } = context;
+    const digest = digestOfText(`what ${record.disk} holds, to stand on`);
+    const known = this.#cached(digest);
+    if (known !== undefined) return [known, ...record.layers];
+    const id = createLayerId();
+    claimLayer(store.directory, journal.id, id);
+    const layer = await engine.layers.toStandOn(record.disk, id);
+    if (layer !== id) return [layer, ...record.layers];
+    const sizeBytes = await engine.layers.sizeBytes(id);
+    const createdAt = new Date().toISOString();
+    store.putLayer({ version: 1, id, createdAt, diffId: null, sizeBytes, from: `snapshot ${record.id}` });
+    store.cacheStep(ownDigest(digest, journal.info.owner), id);
+    return [id, ...record.layers];
   }
 
   async #runStage({ base, steps }: PlannedStage): Promise<StageState> {
@@ -228,7 +246,9 @@ export class StageRunner {
           onInfo: (text) => bench.journal.log(planned.label, "info", text),
           onEnding: ({ incidents }) => {
             for (const incident of incidents) {
-              bench.journal.log(planned.label, "info", `warning: ${describeIncident(incident)}`);
+              // What gives a step more is not what gives a sandbox more.
+              const text = describeIncident(incident).replace(" --memory ", ` ${BUILDER_MEMORY.flag} `);
+              bench.journal.log(planned.label, "info", `warning: ${text}`);
             }
           },
           withSource: async <T>(source: RecipeBase, work: (from: Sandbox) => Promise<T>) => {

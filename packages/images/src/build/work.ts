@@ -6,6 +6,7 @@ import type { ImagesContext } from "../context.js";
 import { claimImage } from "../store/claims.js";
 import { createImageId } from "../store/ids.js";
 import type { BuildFailure, BuildId, ImageRecord } from "../types.js";
+import { finishedConfig } from "./apply-step.js";
 import { type BuildFiles, HEARTBEAT_MS } from "./build-files.js";
 import type { BuildOrder } from "./build-order.js";
 import { describeSettings } from "./build-settings.js";
@@ -113,7 +114,7 @@ class Work {
     const state = await runner.run();
     const { floor, config } = await finalizeImage(bench, {
       layers: state.layers,
-      config: { ...state.config, start: order.recipe.start ?? state.config.start },
+      config: { ...finishedConfig(state), start: order.recipe.start ?? state.config.start },
     });
     const known = imagesOf(store, { ...order, digest: plan.digest }).find((record) => isAsOrdered(record, order));
     return this.#put({

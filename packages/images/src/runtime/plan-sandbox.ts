@@ -52,7 +52,7 @@ function effectiveMemory(image: ImageRecord, request: ImageSandboxRequest): Effe
       "invalid_argument",
       `limits.memoryBytes: ${formatBytes(requested)} is too little: ${reason}`,
       {
-        hint: `Ask for at least ${Math.ceil(floor / MIB)} MiB, or build the image with a lower floor (runtimeMemoryMb).`,
+        hint: `Ask for at least ${Math.ceil(floor / MIB)} MiB, or build the image with a lower floor (runtimeMemoryMb, --runtime-memory).`,
         details: { field: "limits.memoryBytes", requestedBytes: requested, floorBytes: floor },
       },
     );

@@ -27,9 +27,9 @@ export interface StartImageOptions {
   readonly launch?: ((spec: CommandSpec) => Promise<StartedCommand>) | undefined;
   /**
    * A wait of so many seconds is a guess, made when the image was built. With this it is over as soon as something listens on
-   * a port.
+   * a port; with `never`, which is for an image in which nothing did, there is none.
    */
-  readonly untilListening?: boolean | undefined;
+  readonly untilListening?: boolean | "never" | undefined;
   /** Each line that it writes until it is ready. */
   readonly onLine?: ((text: string, stream: "stdout" | "stderr") => void) | undefined;
 }
@@ -37,6 +37,8 @@ export interface StartImageOptions {
 export interface StartedImage {
   readonly command: StartedCommand;
   readonly readyMs: number;
+  /** After a wait of so many seconds: whether something listens on a port. */
+  readonly listens?: boolean | undefined;
 }
 
 export async function startImage(
@@ -78,10 +80,12 @@ export async function startImage(
   );
   try {
     const ready = start.readyWhen ?? { kind: "seconds", seconds: 0 };
-    if (ready.kind === "seconds" && options.untilListening === true) {
-      await untilAnyPort(sandbox, ready.seconds * 1000, signal);
-    } else await waitUntilReady(sandbox, shell, ready, signal);
-    return { command, readyMs: Math.round(performance.now() - began) };
+    const { untilListening = false } = options;
+    if (ready.kind !== "seconds" || untilListening === false) await waitUntilReady(sandbox, shell, ready, signal);
+    else if (untilListening === true) await untilAnyPort(sandbox, ready.seconds * 1000, signal);
+    const readyMs = Math.round(performance.now() - began);
+    const isGuess = start.readyWhen?.kind === "seconds" && untilListening === false;
+    return { command, readyMs, listens: isGuess ? await untilAborted(hasListener(sandbox), signal) : undefined };
   } finally {
     clearTimeout(timer);
     stop.abort();
@@ -131,18 +135,20 @@ async function untilAnyPort(sandbox: Sandbox, mostMs: number, signal: AbortSigna
 }
 
 /** By the kernel's own table, in which 0A is a socket that listens; the guest's own door is at 127.18.0.1. */
-async function hasListener(sandbox: Sandbox): Promise<boolean> {
+async function hasListener(sandbox: Sandbox): Promise<boolean | undefined> {
+  let known = false;
   for (const path of ["/proc/net/tcp", "/proc/net/tcp6"]) {
     try {
       const { content } = await sandbox.files.read(path, { user: "0" });
       let text = "";
       for await (const chunk of content) text += String(chunk);
       if (/^\s*\d+: (?!0100127F:)[0-9A-F]+:[0-9A-F]{4} [0-9A-F:]+ 0A /m.test(text)) return true;
+      known = true;
     } catch {
       // Without the table the seconds decide.
     }
   }
-  return false;
+  return known ? false : undefined;
 }
 
 async function isListening(sandbox: Sandbox, port: number): Promise<boolean> {

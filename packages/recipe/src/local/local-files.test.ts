@@ -56,6 +56,8 @@ const digestOf = (content: string | Uint8Array): string =>
   `sha256:${createHash("sha256").update(content).digest("hex")}`;
 const fileEntry = (path: string, content: string, mode = 0o644): TreeEntry =>
   ({ path, type: "file", mode, sizeBytes: Buffer.byteLength(content), digest: digestOf(content) }) as TreeEntry;
+const OURS = { uid: process.getuid?.(), gid: process.getgid?.() };
+const ours = (entry: TreeEntry): TreeEntry => ({ ...entry, ...OURS });
 const names = (tree: Tree): string[] => tree.entries.map(({ path }) => path);
 
 describe("a directory", () => {
@@ -70,8 +72,10 @@ describe("a directory", () => {
     symlinkSync("a", join(top, "a-link"));
     symlinkSync("nowhere", join(top, "dangling"));
     const resolved = await Image.base().addLocalDir(top, "/app").resolve();
-    expect(resolved.recipe.steps).toEqual([{ kind: "copy", tree: expect.any(String) as string, to: "/app" }]);
-    expect((await treeOf(resolved)).entries).toEqual([
+    expect(resolved.recipe.steps).toEqual([
+      { kind: "copy", tree: expect.any(String) as string, to: "/app", owner: "keep" },
+    ]);
+    const expected: TreeEntry[] = [
       { path: "a", type: "directory", mode: 0o755 },
       { path: "a-link", type: "symlink", mode: 0o777, target: "a" },
       fileEntry("a.txt", ""),
@@ -81,7 +85,8 @@ describe("a directory", () => {
       { path: "empty", type: "directory", mode: 0o1777 },
       { path: "out", type: "symlink", mode: 0o777, target: "../../../etc/passwd" },
       fileEntry("é '\"$x\n", "hostile"),
-    ]);
+    ];
+    expect((await treeOf(resolved)).entries).toEqual(expected.map(ours));
     expect((await read(resolved.blobs.find(({ digest }) => digest === digestOf("b")))).toString()).toBe("b");
   });
 
@@ -128,13 +133,27 @@ describe("a directory", () => {
     ]);
   });
 
-  test("records owners only if they are to be kept", async () => {
-    write("a");
-    const kept = await Image.base().addLocalDir(top, "/", { owner: "keep", mode: 0o700 }).resolve();
-    expect((await treeOf(kept)).entries).toMatchObject([
-      { path: "a", uid: process.getuid?.(), gid: process.getgid?.() },
-    ]);
-    expect(kept.recipe.steps).toMatchObject([{ owner: "keep", mode: 0o700 }]);
+  test("keeps owners by number unless another is named", async () => {
+    const file = write("a");
+    const given = Image.base();
+    for (const options of [{ mode: 0o700 }, { owner: "keep", mode: 0o700 }]) {
+      const kept = await given.addLocalDir(top, "/", options).addLocalFile(file, "/b", options).resolve();
+      expect(kept.recipe.steps).toMatchObject([{ owner: "keep", mode: 0o700 }, { owner: "keep" }]);
+      expect((await treeOf(kept, 0)).entries).toMatchObject([{ path: "a", ...OURS }]);
+      expect((await treeOf(kept, 1)).entries).toMatchObject([{ path: "", ...OURS }]);
+    }
+    for (const [owner, said] of [
+      ["root", undefined],
+      ["0:0", undefined],
+      ["user:staff", "user:staff"],
+    ] as const) {
+      const named = await given.addLocalDir(top, "/", { owner }).addLocalFile(file, "/b", { owner }).resolve();
+      for (const [index, step] of named.recipe.steps.entries()) {
+        expect(step).toHaveProperty("kind", "copy");
+        expect("owner" in step ? step.owner : undefined).toBe(said);
+        expect((await treeOf(named, index)).entries[0]).not.toHaveProperty("uid");
+      }
+    }
   });
 
   test("sends equal files once", async () => {
@@ -212,9 +231,9 @@ describe("a single file", () => {
       { to: "/bin/", owner: "user" },
       { to: "t", name: "link" },
     ]);
-    expect((await treeOf(resolved, 0)).entries).toEqual([fileEntry("", "x", 0o755)]);
+    expect((await treeOf(resolved, 0)).entries).toEqual([ours(fileEntry("", "x", 0o755))]);
     expect((await treeOf(resolved, 1)).entries).toEqual([fileEntry("tool.sh", "x", 0o700)]);
-    expect((await treeOf(resolved, 2)).entries).toEqual([fileEntry("", "x", 0o755)]);
+    expect((await treeOf(resolved, 2)).entries).toEqual([ours(fileEntry("", "x", 0o755))]);
   });
 
   test.each<[string, (file: string) => void]>([

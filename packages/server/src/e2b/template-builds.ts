@@ -6,6 +6,8 @@ import {
   type BuildInfo,
   type BuildLogEntry,
   createBuildId,
+  type ImageRecord,
+  isBaseImage,
 } from "@holdfast/images";
 import { createRandomId, HoldfastError, invalidArgument } from "@holdfast/protocol";
 import type { Digest } from "@holdfast/recipe";
@@ -282,17 +284,14 @@ export class TemplateBuilds {
   }
 }
 
-function pointOf(image: {
-  readonly id: string;
-  readonly kind: string;
-  readonly config: { readonly user: string | null; readonly workdir: string | null };
-}): StartingPoint {
+function pointOf(image: ImageRecord): StartingPoint {
   const { user, workdir } = image.config;
   const base =
     image.kind === "snapshot"
       ? ({ kind: "snapshot", id: image.id } as const)
       : ({ kind: "image", name: image.id } as const);
-  return { base, user, workdir };
+  // As if it had been asked for by its name: steps on it begin as root unless a step says otherwise, and E2B's do not.
+  return isBaseImage(image) ? { base, user: null, workdir: null } : { base, user, workdir };
 }
 
 function failureOf(row: TemplateBuildRow, info: BuildInfo | undefined): TemplateFailure | null {
@@ -302,7 +301,14 @@ function failureOf(row: TemplateBuildRow, info: BuildInfo | undefined): Template
   return { step: shownStep(info.failure.step, row.leadingSteps), message: messageOf(info.failure, row.leadingSteps) };
 }
 
+const NO_SUCH_USER = /^step \d+ \(RUN (.*)\) failed: the image has no user "(.*)"$/s;
+
 function messageOf(failure: BuildFailure, leadingSteps: number): string {
+  const [, command, user] = NO_SUCH_USER.exec(failure.message) ?? [];
+  // Clients know this text.
+  if (user !== undefined) {
+    return `failed to run command '${command}': command failed: unauthenticated: invalid username: '${user}'`;
+  }
   const message = shownMessage(failure.message, failure.step, leadingSteps);
   if (failure.hint === null) return message;
   return `${/[.!?]$/.test(message) ? message : `${message}.`} ${failure.hint}`;

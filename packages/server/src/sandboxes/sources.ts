@@ -1,10 +1,11 @@
 /** What a sandbox can be made from: a template of the configuration, or an image of this host. */
 import { isAbsolute } from "node:path";
 import type { SandboxSpec } from "@holdfast/engine";
-import { type ImageId, type ImageRecord, type Images, planSandbox } from "@holdfast/images";
+import { type ImageId, type ImageRecord, type Images, planSandbox, requireForOperator } from "@holdfast/images";
 import { HoldfastError, type MemoryReport, resolveSandboxLimits, type SandboxLimits } from "@holdfast/protocol";
 import type { StartCommand } from "@holdfast/recipe";
 import type { ServerConfig } from "../config/schema.js";
+import type { ImageStart } from "./start-command.js";
 import { Templates } from "./templates.js";
 import type { Caller, CreateRequest } from "./types.js";
 
@@ -25,8 +26,7 @@ export const ownerOf = (caller: Caller): string | null => (caller.kind === "oper
 
 /** By name the caller's own comes first, then the operator's. The operator sees everybody's, by id. */
 export function requireImage({ store }: Pick<Images, "store">, caller: Caller, reference: string): ImageRecord {
-  const byId = caller.kind === "operator" ? store.get(reference as ImageId) : undefined;
-  return store.require(reference, byId === undefined ? ownerOf(caller) : byId.owner);
+  return caller.kind === "operator" ? requireForOperator(store, reference) : store.require(reference, caller.keyId);
 }
 
 export class Sources {
@@ -42,10 +42,14 @@ export class Sources {
 
   /** A template of the configuration comes before an image of the same name: the operator has said so. */
   resolve(caller: Caller, request: Pick<CreateRequest, "template" | "image" | "limits" | "strict" | "env">): Source {
-    if (request.image !== undefined) return this.#fromImage(caller, request.image, request);
+    if (request.image !== undefined) return this.#fromNamed(caller, request.image, request);
     const template = this.templates.find(request.template);
     if (template?.imageName !== undefined) {
-      return this.#fromImage({ kind: "operator" }, template.imageName, request, template.limits);
+      // Everybody may use it: only what the operator has named, or an id, is meant.
+      const name = this.#meaningOf(template.imageName);
+      const owner = this.#images.store.get(name as ImageId)?.owner ?? null;
+      const image = this.#images.store.require(name, owner);
+      return fromImage(image, template.imageName, request, template.limits);
     }
     if (template !== undefined) {
       const limits = resolveSandboxLimits({ ...template.limits, ...request.limits });
@@ -75,25 +79,12 @@ export class Sources {
         details: { field: "template" },
       });
     }
-    return this.#fromImage(caller, request.template, request);
+    return this.#fromNamed(caller, request.template, request);
   }
 
-  #fromImage(
-    caller: Caller,
-    reference: string,
-    request: Pick<CreateRequest, "limits" | "strict" | "env" | "template">,
-    defaults: Partial<SandboxLimits> = this.templates.defaults(),
-  ): Source {
+  #fromNamed(caller: Caller, reference: string, request: ImageRequest): Source {
     const image = requireImage(this.#images, caller, this.#meaningOf(reference));
-    const { spec, memory } = planSandbox(image, {
-      limits: request.limits,
-      defaults,
-      env: request.env,
-      strict: request.strict,
-      fallbackUser: "root",
-    });
-    const { limits, ...rest } = spec;
-    return { name: reference, imageId: image.id, spec: rest, limits, memory, start: image.config.start };
+    return fromImage(image, reference, request, this.templates.defaults());
   }
 
   /** What the operator lets a name stand for, for builds and for sandboxes alike. A path was imported under the name itself. */
@@ -110,8 +101,10 @@ export class Sources {
   }
 
   /** What an image is there to run; null if it is gone, or there is nothing. */
-  startOf(imageId: string | null): StartCommand | null {
-    return imageId === null ? null : (this.#images.store.get(imageId as ImageId)?.config.start ?? null);
+  startOf(imageId: string | null): ImageStart | null {
+    const image = imageId === null ? undefined : this.#images.store.get(imageId as ImageId);
+    const start = image?.config.start ?? null;
+    return start === null ? null : { start, listens: image?.floor?.listens };
   }
 
   #whatThereIs(caller: Caller): string {
@@ -120,4 +113,18 @@ export class Sources {
     const more = names.length > 20 ? `, and ${names.length - 20} more` : "";
     return `This server has: ${names.slice(0, 20).join(", ")}${more}. Build or import others, or add them under \`templates\` in its configuration.`;
   }
+}
+
+type ImageRequest = Pick<CreateRequest, "limits" | "strict" | "env">;
+
+function fromImage(image: ImageRecord, name: string, request: ImageRequest, defaults: Partial<SandboxLimits>): Source {
+  const { spec, memory } = planSandbox(image, {
+    limits: request.limits,
+    defaults,
+    env: request.env,
+    strict: request.strict,
+    fallbackUser: "root",
+  });
+  const { limits, ...rest } = spec;
+  return { name, imageId: image.id, spec: rest, limits, memory, start: image.config.start };
 }

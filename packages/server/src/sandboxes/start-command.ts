@@ -4,13 +4,24 @@ import { HoldfastError } from "@holdfast/protocol";
 import type { StartCommand } from "@holdfast/recipe";
 import type { LiveSandbox } from "./types.js";
 
+export interface ImageStart {
+  readonly start: StartCommand;
+  /** Whether something listened when it was built and had been waited for; undefined if nobody knows. */
+  readonly listens: boolean | undefined;
+}
+
 /** `closing`: the server is being stopped, and waits for nothing that may take minutes. */
-export async function startCommandIn(live: LiveSandbox, start: StartCommand, closing: AbortSignal): Promise<void> {
+export async function startCommandIn(
+  live: LiveSandbox,
+  { start, listens }: ImageStart,
+  closing: AbortSignal,
+): Promise<void> {
   try {
     await startImage(live.sandbox, start, {
       signal: AbortSignal.any([live.gone, closing]),
       launch: (spec) => live.commands.start(spec),
-      untilListening: true,
+      // What never listens gives no sign to wait for.
+      untilListening: listens === false ? "never" : true,
     });
   } catch (reason) {
     const error = HoldfastError.from(reason);

@@ -7,7 +7,7 @@ import { validate } from "../http/validate.js";
 import type { ServerParts } from "../parts.js";
 import { requireRegistriesOf } from "../registries/registry-access.js";
 import { ownerOf } from "../sandboxes/sources.js";
-import { findBuild, nameFor } from "./image-access.js";
+import { findBuild, newNameFor } from "./image-access.js";
 import { imageBodies, imageParams, imageQueries } from "./image-schemas.js";
 import { buildInfo } from "./image-views.js";
 import { bodyOf, expectNothing, queryOf } from "./input.js";
@@ -87,7 +87,7 @@ export function buildRoutes(parts: ServerParts, streams: OpenStreams): FastifyPl
         recipe,
         builder: body.builder === undefined ? undefined : parseBuilderOptions(body.builder, "builder"),
         owner: ownerOf(request.caller),
-        names: body.names.map((name) => nameFor(request.caller, name)),
+        names: body.names.map((name) => newNameFor(request.caller, name)),
         forceFrom: body.forceFrom,
       });
       // Whoever wants to know asks for the log; nobody need hear of it here.

@@ -54,6 +54,16 @@ export function nameFor(caller: Caller, text: string): ImageName {
   return { owner: ownerOf(caller), name, tag: tag ?? "latest" };
 }
 
+/** One that an image is to get. */
+export function newNameFor(caller: Caller, text: string): ImageName {
+  const named = nameFor(caller, text);
+  if (named.name !== "host") return named;
+  throw new HoldfastError("invalid_argument", "name: no image can be called host: it means the host's own programs", {
+    hint: "Choose another name.",
+    details: { field: "name" },
+  });
+}
+
 export function findBuild(images: Images, caller: Caller, id: string): Build {
   const build = images.builder.get(id as BuildId);
   if (build !== undefined && (caller.kind === "operator" || build.info().owner === caller.keyId)) return build;

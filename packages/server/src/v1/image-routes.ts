@@ -1,7 +1,7 @@
 /** Images: listed, named, removed, moved in and out; snapshots and forks. */
 
 import { Writable } from "node:stream";
-import { exportImage, importImage, type Progress, pullImage, pushImage } from "@holdfast/images";
+import { exportImage, importImage, namesAskedFor, type Progress, pullImage, pushImage } from "@holdfast/images";
 import { type ForkList, HoldfastError, type SnapshotInfo, type TransferLine } from "@holdfast/protocol";
 import type { FastifyPluginAsync, FastifyReply, FastifyRequest } from "fastify";
 import { validate } from "../http/validate.js";
@@ -10,7 +10,7 @@ import { mayReachFor, requireRegistry } from "../registries/registry-access.js";
 import { ownerOf, requireImage } from "../sandboxes/sources.js";
 import { logFault } from "./errors.js";
 import { given } from "./given.js";
-import { findImage, findToRemove, nameFor, requireOperator } from "./image-access.js";
+import { findImage, findToRemove, nameFor, newNameFor, requireOperator } from "./image-access.js";
 import { imageBodies, imageParams, imageQueries } from "./image-schemas.js";
 import { imageInfo, namesById } from "./image-views.js";
 import { bodyOf, expectNothing, queryOf, sandboxId } from "./input.js";
@@ -55,7 +55,12 @@ export function imageRoutes(parts: ServerParts, streams: OpenStreams): FastifyPl
     const query = queryOf(request, imageQueries.export);
     const record = wholeImageOf(request);
     const stream = streams.prepare(reply, "cut");
-    const names = images.store.names({ imageId: record.id, owner: ownerOf(request.caller) }).map(({ name }) => name);
+    const owner = ownerOf(request.caller);
+    const known = images.store.names({ imageId: record.id, ...(owner === null ? {} : { owner }) });
+    const names = namesAskedFor(
+      known.map(({ name }) => name),
+      namedIn(request),
+    );
     try {
       await exportImage(images.context, record, { ...query, to: writableTo(stream), names, signal: stream.closed });
       stream.end();
@@ -98,9 +103,10 @@ export function imageRoutes(parts: ServerParts, streams: OpenStreams): FastifyPl
     });
 
     app.post("/images/:image/names", async (request) => {
-      const name = nameFor(request.caller, bodyOf(request, imageBodies.name).name);
+      const name = newNameFor(request.caller, bodyOf(request, imageBodies.name).name);
       const record = imageOf(request);
-      images.store.setName(name, record.id);
+      // For the operator: a key's image stays the key's, since a name for everybody would show it to everybody.
+      images.store.setName(request.caller.kind === "operator" ? { ...name, owner: record.owner } : name, record.id);
       return shown(request, record);
     });
 
@@ -125,7 +131,7 @@ export function imageRoutes(parts: ServerParts, streams: OpenStreams): FastifyPl
 
     app.post("/images/pull", async (request, reply) => {
       const { reference, names, ...options } = bodyOf(request, imageBodies.pull);
-      const wanted = names.length === 0 ? undefined : names.map((name) => nameFor(request.caller, name));
+      const wanted = names.length === 0 ? undefined : names.map((name) => newNameFor(request.caller, name));
       await requireRegistry(parts, request.caller, reference, options);
       await transfer(reply, async (transferring) => {
         const owner = ownerOf(request.caller);
@@ -159,7 +165,7 @@ export function imageRoutes(parts: ServerParts, streams: OpenStreams): FastifyPl
 
     app.post("/sandboxes/:id/snapshots", async (request, reply): Promise<SnapshotInfo> => {
       const { name } = bodyOf(request, imageBodies.snapshot);
-      const names = name === undefined ? [] : [nameFor(request.caller, name)];
+      const names = name === undefined ? [] : [newNameFor(request.caller, name)];
       const { image, report, holds } = await sandboxes.snapshot(request.caller, sandboxId(request), { names });
       const { method, sizeBytes, frozenMs, syncMs } = report;
       void reply.status(201);
@@ -184,7 +190,7 @@ export function imageRoutes(parts: ServerParts, streams: OpenStreams): FastifyPl
       acceptRawBodies(raw);
       raw.post("/images/import", async (request, reply) => {
         const query = queryOf(request, imageQueries.import);
-        const names = (query.name ?? []).map((name) => nameFor(request.caller, name));
+        const names = (query.name ?? []).map((name) => newNameFor(request.caller, name));
         const length = Number(request.headers["content-length"]);
         const record = await importImage(
           images.context,

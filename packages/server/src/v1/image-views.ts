@@ -57,6 +57,7 @@ export function imageInfo(
     digest: record.digest,
     names,
     shared: record.owner === null,
+    ...(options.viewer === null ? { owner: record.owner } : {}),
     createdAt: record.createdAt,
     sizeBytes: options.sizes?.totalBytes ?? sizeOf(store, record),
     uniqueBytes: options.sizes?.uniqueBytes ?? null,

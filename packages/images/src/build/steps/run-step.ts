@@ -84,7 +84,7 @@ function asRoot(argv: readonly string[], env: Readonly<Record<string, string>>):
 }
 
 export async function runProgramStep(job: StepJob, step: ProgramStep): Promise<void> {
-  const ending = await startedFor(step, job, async () => {
+  const ending = await started(job, async () => {
     const spec = programOf(step, job.config);
     const user = await userInside(job.sandbox, spec.user ?? ROOT);
     return runCommand(job.sandbox, { ...spec, user }, job.run);
@@ -97,18 +97,13 @@ export async function runProgramStep(job: StepJob, step: ProgramStep): Promise<v
 }
 
 /** A program that cannot be started has failed as one that exits with the shell's number for it. */
-async function startedFor(step: ProgramStep, job: StepJob, run: () => Promise<CommandEnding>): Promise<CommandEnding> {
+async function started(job: StepJob, run: () => Promise<CommandEnding>): Promise<CommandEnding> {
   try {
     return await run();
   } catch (reason) {
     const error = HoldfastError.from(reason);
     if (error.code === "user_not_found") {
-      // Clients of E2B know this text.
-      const command = step.kind === "run" ? step.command : step.kind === "exec" ? step.argv.join(" ") : step.kind;
-      throw new StepError(
-        { message: `failed to run command '${command}': command failed: unauthenticated: ${error.message}` },
-        { cause: error },
-      );
+      throw noSuchUser(job, error);
     }
     const { exitCode } = error.details;
     if (error.code !== "command_failed_to_start" || typeof exitCode !== "number") throw error;
@@ -122,6 +117,22 @@ async function startedFor(step: ProgramStep, job: StepJob, run: () => Promise<Co
       { cause: error },
     );
   }
+}
+
+/** The engine says it in E2B's words, which are for E2B's clients. */
+function noSuchUser(job: StepJob, error: HoldfastError): StepError {
+  const name = /^invalid username: '(.*)'$/s.exec(error.message)?.[1];
+  const why = name === undefined ? error.message : `the image has no user ${JSON.stringify(name)}`;
+  return new StepError(
+    {
+      message: `${job.failing.what} failed: ${why}`,
+      hint:
+        name === undefined
+          ? (error.hint ?? null)
+          : `Make it in an earlier step (RUN useradd -m ${name}, or user(${JSON.stringify(name)}, { create: true })), or name one that the image knows.`,
+    },
+    { cause: error },
+  );
 }
 
 function ifMissing(reason: unknown): void {
