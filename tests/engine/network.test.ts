@@ -315,7 +315,10 @@ describe.skipIf(HOST_ADDRESS === undefined)("after our own SIGKILL", () => {
     const before = takeInventory();
     const stateDirectory = mkdtempSync(OUR_DIRECTORIES);
     const port = await serve((socket) => socket.end("served"));
-    const silent = await serve(() => {});
+    let isConnected = false;
+    const silent = await serve(() => {
+      isConnected = true;
+    });
     const held = connecting(host, silent, 'my $n = sysread(S, my $b, 1); print defined $n ? "end" : 0+$!');
     const owner = runScript("owner.mjs", [
       stateDirectory,
@@ -330,7 +333,7 @@ describe.skipIf(HOST_ADDRESS === undefined)("after our own SIGKILL", () => {
       }),
     ]);
     const { made } = await owner.next<{ made: { id: string; commands: number[] }[] }>();
-    for (let i = 0; i < 200 && sockets.size === 0; i++) await sleep(10);
+    await expect.poll(() => isConnected, { timeout: patienceMs(20_000) }).toBe(true);
     owner.child.kill("SIGKILL");
     await owner.exited;
     await sleep(2500);

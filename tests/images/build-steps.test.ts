@@ -301,7 +301,9 @@ $x'; echo; cat ${"long".repeat(40)}; echo; readlink dir/link; stat -c '%a %U' di
     const image = await use.build([], {
       recipe: recipe([run("cp /mine /copy")], { base: { kind: "image", name: "snapshot" } }),
     });
-    expect(image.layers.slice(1)).toEqual([disk, ...use.tiny.layers]);
+    // On a copy of them, which has inode numbers to stand on.
+    expect(image.layers.slice(2)).toEqual(use.tiny.layers);
+    expect(image.layers).not.toContain(disk);
     expect((await use.inside(image, "cat /copy")).stdout).toBe("of the snapshot");
   });
 

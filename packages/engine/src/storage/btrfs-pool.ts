@@ -74,6 +74,11 @@ async function makeFileSystem(file: string): Promise<void> {
     const script = 'mount --bind /proc/version "$1/$2" && exec mkfs.btrfs -q -f -m single --rootdir "$1" "$3"';
     const args = ["--mount", "--propagation", "private", "sh", "-c", script, "sh", content, FIRST_INODE, file];
     await runProgram("unshare", args, "host_unsupported");
+  } catch (error) {
+    throw new HoldfastError("host_unsupported", `mkfs.btrfs made no disk pool: ${HoldfastError.from(error).message}`, {
+      cause: error,
+      hint: "apt-get install btrfs-progs, or choose the weaker pool by name: --pool dir. `holdfast doctor` tells what is missing.",
+    });
   } finally {
     rmSync(content, { recursive: true, force: true });
   }
