@@ -54,6 +54,7 @@ int disk_clone_main(const char *from, const char *path);
 int disk_copy_main(const char *from, const char *path);
 int layer_make_main(const char *path, const char *kind, const char *seed);
 int layer_finish_main(const char *path, const char *kind, const char *state, const char *seed, const char *fresh);
+int open_directory(const char *step, const char *path);
 /* Becomes cp. */
 _Noreturn void copy_tree(const char *source, const char *target);
 

@@ -23,7 +23,7 @@ static bool wants_subvolume(const char *kind) {
     die("layer", kind);
 }
 
-static int open_directory(const char *step, const char *path) {
+int open_directory(const char *step, const char *path) {
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
     if (fd < 0) die(step, path);
     return fd;

@@ -1,7 +1,16 @@
 /** Docker itself, with a data directory of its own: what it saves comes in, what goes out loads and runs. */
 import { type ChildProcess, execFile, execFileSync, spawn } from "node:child_process";
 import { createHash } from "node:crypto";
-import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmdirSync,
+  rmSync,
+  writeFileSync,
+} from "node:fs";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { promisify } from "node:util";
@@ -37,6 +46,10 @@ async function run(image: string): Promise<string> {
   return output.trim();
 }
 
+/** Of its own, or that of the whole run, which isolated.sh removes. */
+const OWN_CGROUP = process.env.HOLDFAST_CGROUP_PARENT === undefined;
+const CGROUP = process.env.HOLDFAST_CGROUP_PARENT ?? "holdfast-docker-test";
+
 beforeAll(async () => {
   home = mkdtempSync(OUR_DIRECTORIES);
   socketPath = join(home, "docker.sock");
@@ -47,7 +60,7 @@ beforeAll(async () => {
       "-c",
       `exec dockerd --data-root ${home}/data --exec-root ${home}/exec --pidfile ${home}/pid -H unix://${socketPath} \
         --iptables=false --ip6tables=false --bridge=none --storage-driver=vfs \
-        --cgroup-parent /${process.env.HOLDFAST_CGROUP_PARENT ?? "holdfast-docker-test"} > ${log} 2>&1`,
+        --cgroup-parent /${CGROUP} > ${log} 2>&1`,
     ],
     { stdio: "ignore" },
   );
@@ -80,6 +93,9 @@ afterAll(async () => {
   }
   for (const path of mountsBelow(home).reverse()) execFileSync("umount", ["-l", path]);
   rmSync(home, { recursive: true, force: true });
+  // The daemon makes it in every hierarchy and leaves it there.
+  const left = readdirSync("/sys/fs/cgroup").map((hierarchy) => join("/sys/fs/cgroup", hierarchy, CGROUP));
+  for (const directory of left) if (OWN_CGROUP && existsSync(directory)) rmdirSync(directory);
 }, 30_000);
 
 const inUse = useRegistryImages();
