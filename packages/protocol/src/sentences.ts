@@ -4,6 +4,8 @@ import { formatBytes, formatDuration, sizeFlag } from "./units.js";
 
 const MIB = 1024 * 1024;
 
+const MEMORY_FLAG = "--memory";
+
 /** A next size worth trying: twice the limit, in whole MiB. */
 export function nextMemoryBytes(limitBytes: number): number {
   const mib = Math.max(1, Math.ceil((limitBytes * 2) / MIB));
@@ -17,7 +19,7 @@ function describeVictim(victim: OomVictim): string {
   return `${victim.name}${pid}${held}`;
 }
 
-function describeOutOfMemory(cause: OutOfMemory): string {
+function describeOutOfMemory(cause: OutOfMemory, memoryFlag = MEMORY_FLAG): string {
   const limit = cause.limitBytes === null ? "" : `limit ${formatBytes(cause.limitBytes)}`;
   const peak = cause.peakBytes === null ? "" : `peak ${formatBytes(cause.peakBytes)}`;
   const victims = cause.victims.slice(0, 3).map(describeVictim);
@@ -26,7 +28,7 @@ function describeOutOfMemory(cause: OutOfMemory): string {
   if (cause.scope === "host") {
     return `the host itself ran out of memory (${numbers}). Run fewer sandboxes at once, or give the host more memory.`;
   }
-  const advice = cause.limitBytes === null ? "" : ` Try --memory ${sizeFlag(nextMemoryBytes(cause.limitBytes))}.`;
+  const advice = cause.limitBytes === null ? "" : ` Try ${memoryFlag} ${sizeFlag(nextMemoryBytes(cause.limitBytes))}.`;
   const whose = cause.scope === "command" ? "the command's own " : "";
   return `${whose}${numbers}.${advice}`;
 }
@@ -70,10 +72,11 @@ export function describeCommandCause(cause: CommandCause): string {
   }
 }
 
-export function describeIncident(incident: Incident): string {
+/** `memoryFlag`: what gives it more memory, where that is not a sandbox's own flag. */
+export function describeIncident(incident: Incident, memoryFlag = MEMORY_FLAG): string {
   switch (incident.kind) {
     case "out_of_memory":
-      return `On the way, ${incident.kills} ${incident.kills === 1 ? "process was" : "processes were"} killed for memory: ${describeOutOfMemory(incident)}`;
+      return `On the way, ${incident.kills} ${incident.kills === 1 ? "process was" : "processes were"} killed for memory: ${describeOutOfMemory(incident, memoryFlag)}`;
     case "out_of_pids":
       return `On the way, it ran out of processes: ${describeOutOfPids(incident)}`;
     case "out_of_disk":
@@ -82,7 +85,7 @@ export function describeIncident(incident: Incident): string {
 }
 
 export function describeCommandEnding(cause: CommandCause, incidents: readonly Incident[]): string {
-  return [describeCommandCause(cause), ...incidents.map(describeIncident)].join(" ");
+  return [describeCommandCause(cause), ...incidents.map((incident) => describeIncident(incident))].join(" ");
 }
 
 export function describeSandboxCause(cause: SandboxCause): string {

@@ -44,5 +44,5 @@ export function reportOfError(error: HoldfastError, sandboxId: string | undefine
  */
 export function notesOfEnding({ cause, incidents, message }: CommandEnding): string[] {
   const isPlain = cause.kind === "exited" || (cause.kind === "canceled" && cause.by === READER_GONE);
-  return isPlain ? incidents.map(describeIncident) : [message];
+  return isPlain ? incidents.map((incident) => describeIncident(incident)) : [message];
 }

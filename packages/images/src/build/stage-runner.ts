@@ -247,7 +247,7 @@ export class StageRunner {
           onEnding: ({ incidents }) => {
             for (const incident of incidents) {
               // What gives a step more is not what gives a sandbox more.
-              const text = describeIncident(incident).replace(" --memory ", ` ${BUILDER_MEMORY.flag} `);
+              const text = describeIncident(incident, BUILDER_MEMORY.flag);
               bench.journal.log(planned.label, "info", `warning: ${text}`);
             }
           },

@@ -45,7 +45,8 @@ function signalOf(ending: CommandEnding, pid: number): number | undefined {
 function explanation(ending: CommandEnding): string {
   const { kind } = ending.cause;
   // Those two say no more than the status does.
-  if (kind === "exited" || kind === "signaled") return ending.incidents.map(describeIncident).join(" ");
+  if (kind === "exited" || kind === "signaled")
+    return ending.incidents.map((incident) => describeIncident(incident)).join(" ");
   return ending.message;
 }
 
