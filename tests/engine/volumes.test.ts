@@ -222,13 +222,14 @@ describe.each(["btrfs", "dir"] as const)("volumes in a %s pool", (pool) => {
       expect(namesLeft()).toEqual([]);
     });
 
-    it("that was cut off is finished by a sweep, unless a sandbox has the volume", async () => {
+    it("that was cut off is finished by a sweep if it was decided, else forgotten", async () => {
       const [unused, used] = [await createVolume(), await createVolume()];
       const sandbox = await withVolume(used);
       const directory = join(use.engine.volumes.path(used), "../..");
       writeFileSync(join(use.engine.volumes.path(unused), "file"), "x");
-      for (const id of [unused, used]) renameSync(join(directory, id), join(directory, `.gone-${id}.${DEAD}`));
-      expect(use.engine.volumes.list()).toEqual([]);
+      renameSync(join(directory, unused), join(directory, `.rest-${unused}.${DEAD}`));
+      writeFileSync(join(directory, `.leaving-${used}.${DEAD}`), "");
+      expect(use.engine.volumes.list()).toEqual([used]);
       await use.engine.sweep({ which: "abandoned" });
       expect(readdirSync(directory)).toEqual([used]);
       expect(await said(sandbox, "touch /data/file && echo well")).toBe("well\n");

@@ -1,40 +1,22 @@
-/**
- * Layers as directories of a pool, below `layers/`:
- *
- *   <id>                 a layer, whole; its files are in `upper`
- *   .new-<id>.<maker>    one that is being made
- *   .gone-<id>.<remover> one that is being removed, unless it turns out that a sandbox stands on it
- *   .rest-<id>.<remover> one that is being removed for good, part of it may be gone already
- *
- * Makers and removers are named by process; what a dead one left is swept. Everything appears and goes by being renamed.
- * Between a sandbox that is being made and a removal nobody waits for a lock: whoever makes one first says on which layers,
- * then looks whether they are there; whoever removes one first takes it away, then looks whether anybody has said so.
- */
-import { existsSync, mkdirSync, readdirSync, renameSync } from "node:fs";
+/** Layers as directories of a pool, below `layers/`, each with its files in `upper`. Those that come and go: scraps.ts. */
+import { existsSync, mkdirSync, renameSync } from "node:fs";
 import { open } from "node:fs/promises";
 import { join } from "node:path";
-import { setTimeout as sleep } from "node:timers/promises";
 import { HoldfastError, invalidArgument, type SandboxId } from "@holdfast/protocol";
-import { bootTag, isAlive, type ProcessIdentity } from "../host/processes.js";
+import type { ProcessIdentity } from "../host/processes.js";
 import { type LayerDraft, type LayerId, parseLayerId } from "../layers.js";
 import type { FinishedLayer, Pool } from "./pool.js";
-
-/** A removal that is called off has the layer back within a moment. */
-const MISSING_FOR_MS = 200;
-const LOOK_MS = 20;
-
-const SCRAP = /^\.(new|gone|rest)-(l[a-z0-9]{20})\.(\d+)\.(\d+)\.([0-9a-f]+)\.\d+$/;
+import { Scraps } from "./scraps.js";
 
 export class LayerStore {
   readonly directory: string;
   readonly #pool: Pool;
-  readonly #us: ProcessIdentity;
+  readonly #scraps: Scraps;
   /** Sandboxes of whatever process that stand on it, or are about to. */
   readonly usersOf: (id: LayerId) => SandboxId[];
   /** Layers never change, nor do their sizes. */
   readonly #sizes = new Map<LayerId, number>();
   readonly #underWay = new Set<Promise<unknown>>();
-  #serial = 0;
 
   constructor(options: {
     readonly pool: Pool;
@@ -42,9 +24,9 @@ export class LayerStore {
     readonly usersOf: (id: LayerId) => SandboxId[];
   }) {
     this.#pool = options.pool;
-    this.#us = options.us;
     this.usersOf = options.usersOf;
     this.directory = join(options.pool.directory, "layers");
+    this.#scraps = new Scraps(this.directory, options.us);
   }
 
   has(id: LayerId): boolean {
@@ -52,7 +34,7 @@ export class LayerStore {
   }
 
   list(): LayerId[] {
-    return this.#names().flatMap((name) => {
+    return this.#scraps.names().flatMap((name) => {
       try {
         return [parseLayerId(name)];
       } catch {
@@ -120,7 +102,7 @@ export class LayerStore {
   reserve(id: LayerId): string {
     this.requireFree(id);
     mkdirSync(this.directory, { recursive: true, mode: 0o700 });
-    return this.#scrapPath("new", id);
+    return this.#scraps.path("new", id);
   }
 
   requireFree(id: LayerId): void {
@@ -139,7 +121,7 @@ export class LayerStore {
   /** Makes what lies at `path` a layer in all but its name. */
   finish(id: LayerId, path: string, options: { readonly isClone?: boolean } = {}): Promise<FinishedLayer> {
     mkdirSync(this.directory, { recursive: true, mode: 0o700 });
-    const fresh = this.#scrapPath("new", id);
+    const fresh = this.#scraps.path("new", id);
     return this.#pool.finishLayer(path, { isClone: options.isClone ?? false, fresh });
   }
 
@@ -160,8 +142,7 @@ export class LayerStore {
    * and one that is being taken away comes back.
    */
   async requireAll(ids: readonly LayerId[]): Promise<void> {
-    const deadline = Date.now() + MISSING_FOR_MS;
-    while (!ids.every((id) => this.has(id)) && Date.now() < deadline) await sleep(LOOK_MS);
+    await this.#scraps.decided(ids);
     for (const id of ids) this.#require(id);
   }
 
@@ -172,21 +153,10 @@ export class LayerStore {
   }
 
   async #takeAway(id: LayerId): Promise<void> {
-    const going = this.#scrapPath("gone", id);
-    if (!renameIfThere(this.diskOf(id), going)) return;
-    try {
-      this.#requireUnused(id);
-    } catch (error) {
-      renameSync(going, this.diskOf(id));
-      throw error;
-    }
+    const rest = this.#scraps.takeAway(id, () => this.#requireUnused(id));
+    if (rest === undefined) return;
     this.#sizes.delete(id);
-    await this.#removeForGood(id, going);
-  }
-
-  async #removeForGood(id: LayerId, path: string): Promise<void> {
-    const rest = this.#scrapPath("rest", id);
-    if (renameIfThere(path, rest)) await this.#pool.remove(rest);
+    await this.#pool.remove(rest);
   }
 
   #requireUnused(id: LayerId): void {
@@ -206,23 +176,8 @@ export class LayerStore {
     });
   }
 
-  /** Removes what dead processes left; a removal that was cut off is called off if a sandbox stands on the layer after all. */
-  async sweep(onFailure: (name: string, error: unknown) => void): Promise<void> {
-    for (const name of this.#names()) {
-      const [, kind, id, pid, startTicks, boot] = SCRAP.exec(name) ?? [];
-      if (id === undefined || startTicks === undefined) continue;
-      if (boot === bootTag() && isAlive({ pid: Number(pid), startTicks })) continue;
-      try {
-        await this.#sweepOne(kind, id as LayerId, join(this.directory, name));
-      } catch (error) {
-        onFailure(name, error);
-      }
-    }
-  }
-
-  async #sweepOne(kind: string | undefined, id: LayerId, path: string): Promise<void> {
-    if (kind === "gone" && this.usersOf(id).length > 0) renameIfThere(path, this.diskOf(id));
-    else await this.#removeForGood(id, path);
+  async sweep(onFailure: (path: string, error: unknown) => void): Promise<void> {
+    await this.#scraps.sweep({ remove: (path) => this.#pool.remove(path), onFailure });
   }
 
   /** Everything under way is waited for before the pool is let go. */
@@ -238,15 +193,6 @@ export class LayerStore {
     await Promise.allSettled(this.#underWay);
   }
 
-  #names(): string[] {
-    try {
-      return readdirSync(this.directory);
-    } catch {
-      // There never was a layer.
-      return [];
-    }
-  }
-
   /** A name is lasting when its directory is. */
   async #syncNames(): Promise<void> {
     const directory = await open(this.directory);
@@ -255,24 +201,5 @@ export class LayerStore {
     } finally {
       await directory.close();
     }
-  }
-
-  #scrapPath(kind: "new" | "gone" | "rest", id: LayerId): string {
-    const { pid, startTicks } = this.#us;
-    return join(
-      this.directory,
-      `.${kind}-${parseLayerId(id)}.${pid}.${startTicks}.${bootTag()}.${process.hrtime.bigint()}${this.#serial++}`,
-    );
-  }
-}
-
-/** False if somebody else was quicker. */
-function renameIfThere(from: string, to: string): boolean {
-  try {
-    renameSync(from, to);
-    return true;
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === "ENOENT") return false;
-    throw HoldfastError.from(error);
   }
 }

@@ -1,41 +1,26 @@
-/**
- * Volumes as directories of a pool, below `volumes/`, each of the shape of a disk: its files are in `upper`.
- *
- *   <id>                 a volume
- *   .new-<id>.<maker>    one that is being made
- *   .gone-<id>.<remover> one that is being removed, unless it turns out that a sandbox has it
- *   .rest-<id>.<remover> one that is being removed for good, part of it may be gone already
- *
- * Everything appears and goes by being renamed. As with layers, whoever makes a sandbox first says which volumes it has, then
- * looks whether they are there; whoever removes one first takes it away, then looks whether anybody has said so.
- */
-import { chmodSync, existsSync, mkdirSync, readdirSync, renameSync } from "node:fs";
+/** Volumes as directories of a pool, below `volumes/`, each of the shape of a disk: its files are in `upper`. See scraps.ts. */
+import { chmodSync, existsSync, mkdirSync, renameSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
-import { setTimeout as sleep } from "node:timers/promises";
 import { HoldfastError, invalidArgument, type SandboxId } from "@holdfast/protocol";
 import type { MountSpec } from "../engine.js";
 import type { Launcher } from "../host/launcher.js";
-import { bootTag, isAlive, type ProcessIdentity } from "../host/processes.js";
+import type { ProcessIdentity } from "../host/processes.js";
 import type { Volumes } from "../volumes.js";
 import type { Pool } from "./pool.js";
+import { Scraps } from "./scraps.js";
 
 const VOLUME_ID = /^v[a-z0-9]{20}$/;
-const SCRAP = /^\.(new|gone|rest)-(v[a-z0-9]{20})\.(\d+)\.(\d+)\.([0-9a-f]+)\.\d+$/;
 const FILES = "upper";
 /** Whoever is in the sandbox may write: whose files they are is for those who share the volume to agree on. */
 const ROOT_MODE = 0o777;
-/** A removal that is called off has the volume back within a moment. */
-const MISSING_FOR_MS = 200;
-const LOOK_MS = 20;
 
 export class VolumeStore implements Volumes {
   readonly directory: string;
   readonly #pool: Pool;
   readonly #launcher: Launcher;
-  readonly #us: ProcessIdentity;
+  readonly #scraps: Scraps;
   readonly #usersOf: (path: string) => SandboxId[];
   readonly #underWay = new Set<Promise<unknown>>();
-  #serial = 0;
 
   constructor(options: {
     readonly pool: Pool;
@@ -46,9 +31,9 @@ export class VolumeStore implements Volumes {
   }) {
     this.#pool = options.pool;
     this.#launcher = options.launcher;
-    this.#us = options.us;
     this.#usersOf = options.usersOf;
     this.directory = join(options.pool.directory, "volumes");
+    this.#scraps = new Scraps(this.directory, options.us);
   }
 
   get enforcesLimits(): boolean {
@@ -63,7 +48,7 @@ export class VolumeStore implements Volumes {
     const disk = this.#diskOf(id);
     this.#requireFree(id);
     mkdirSync(this.directory, { recursive: true, mode: 0o700 });
-    const fresh = this.#scrapPath("new", id);
+    const fresh = this.#scraps.path("new", id);
     try {
       await this.#pool.makeLayer(fresh);
       chmodSync(join(fresh, FILES), ROOT_MODE);
@@ -81,7 +66,7 @@ export class VolumeStore implements Volumes {
   }
 
   list(): string[] {
-    return this.#names().filter((name) => VOLUME_ID.test(name));
+    return this.#scraps.names().filter((name) => VOLUME_ID.test(name));
   }
 
   path(id: string): string {
@@ -104,9 +89,7 @@ export class VolumeStore implements Volumes {
 
   /** Resolves when all of them are there. Whoever asks must have said before that it has them: from then on none goes. */
   async requireAll(mounts: readonly MountSpec[]): Promise<void> {
-    const ids = this.#among(mounts);
-    const deadline = Date.now() + MISSING_FOR_MS;
-    while (!ids.every((id) => this.has(id)) && Date.now() < deadline) await sleep(LOOK_MS);
+    await this.#scraps.decided(this.#among(mounts));
     this.requireThere(mounts);
   }
 
@@ -117,41 +100,17 @@ export class VolumeStore implements Volumes {
   async #remove(id: string): Promise<void> {
     if (!this.has(id)) return;
     this.#requireUnused(id);
-    const going = this.#scrapPath("gone", id);
-    if (!renameIfThere(this.#diskOf(id), going)) return;
-    try {
-      this.#requireUnused(id);
-    } catch (error) {
-      renameSync(going, this.#diskOf(id));
-      throw error;
-    }
-    await this.#removeForGood(id, going);
+    const rest = this.#scraps.takeAway(id, () => this.#requireUnused(id));
+    if (rest !== undefined) await this.#pool.remove(rest);
   }
 
-  /** Removes what dead processes left; a removal that was cut off is called off if a sandbox has the volume after all. */
-  async sweep(onFailure: (name: string, error: unknown) => void): Promise<void> {
-    for (const name of this.#names()) {
-      const [, kind, id, pid, startTicks, boot] = SCRAP.exec(name) ?? [];
-      if (id === undefined || startTicks === undefined) continue;
-      if (boot === bootTag() && isAlive({ pid: Number(pid), startTicks })) continue;
-      const path = join(this.directory, name);
-      try {
-        if (kind === "gone" && this.users(id).length > 0) renameIfThere(path, this.#diskOf(id));
-        else await this.#removeForGood(id, path);
-      } catch (error) {
-        onFailure(name, error);
-      }
-    }
+  async sweep(onFailure: (path: string, error: unknown) => void): Promise<void> {
+    await this.#scraps.sweep({ remove: (path) => this.#pool.remove(path), onFailure });
   }
 
   /** Everything under way is waited for before the pool is let go. */
   async idle(): Promise<void> {
     await Promise.allSettled(this.#underWay);
-  }
-
-  async #removeForGood(id: string, path: string): Promise<void> {
-    const rest = this.#scrapPath("rest", id);
-    if (renameIfThere(path, rest)) await this.#pool.remove(rest);
   }
 
   #track<T>(work: () => Promise<T>): Promise<T> {
@@ -192,36 +151,8 @@ export class VolumeStore implements Volumes {
     });
   }
 
-  #names(): string[] {
-    try {
-      return readdirSync(this.directory);
-    } catch {
-      // There never was a volume.
-      return [];
-    }
-  }
-
   #diskOf(id: string): string {
     if (!VOLUME_ID.test(id)) throw invalidArgument("volume id", id, "`v` and 20 lower-case letters and digits");
     return join(this.directory, id);
-  }
-
-  #scrapPath(kind: "new" | "gone" | "rest", id: string): string {
-    const { pid, startTicks } = this.#us;
-    return join(
-      this.directory,
-      `.${kind}-${id}.${pid}.${startTicks}.${bootTag()}.${process.hrtime.bigint()}${this.#serial++}`,
-    );
-  }
-}
-
-/** False if somebody else was quicker. */
-function renameIfThere(from: string, to: string): boolean {
-  try {
-    renameSync(from, to);
-    return true;
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === "ENOENT") return false;
-    throw HoldfastError.from(error);
   }
 }
