@@ -86,6 +86,16 @@ function uidClaims(): string[] {
   }
 }
 
+function reservations(): string[] {
+  try {
+    return readdirSync("/run/holdfast/budget").flatMap((place) =>
+      readdirSync(join("/run/holdfast/budget", place)).map((name) => `${place}/${name}`),
+    );
+  } catch {
+    return [];
+  }
+}
+
 function ourDescriptors(): string[] {
   return readdirSync("/proc/self/fd").flatMap((fd) => {
     try {
@@ -98,7 +108,15 @@ function ourDescriptors(): string[] {
   });
 }
 
-const inventories = { sandboxCgroups, ourProcesses, mounts, loopDevices, uidClaims, ourDescriptors };
+const inventories = {
+  sandboxCgroups,
+  ourProcesses,
+  mounts,
+  loopDevices,
+  uidClaims,
+  reservations,
+  ourDescriptors,
+};
 export type Inventory = Record<keyof typeof inventories, string[]>;
 
 export function takeInventory(): Inventory {

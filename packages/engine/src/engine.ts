@@ -20,6 +20,7 @@ import type {
   SandboxId,
   SandboxLimits,
 } from "@holdfast/protocol";
+import type { Admission, BudgetReport, HostCapacity } from "./governor/types.js";
 import type { LayerId, Layers, SnapshotReport } from "./layers.js";
 import type { Volumes } from "./volumes.js";
 
@@ -238,9 +239,12 @@ export interface Sandbox {
   ): Promise<Command>;
   dial(target: { readonly port: number } | { readonly path: string }): Promise<Duplex>;
   stats(): Promise<SandboxStats>;
+  /** More than the host has room for is `host_capacity`, and nothing changes. */
   resize(limits: { readonly memoryBytes?: number; readonly cpuMillis?: number; readonly pids?: number }): Promise<void>;
+  /** While it stands still, the host's budget counts what it holds and no longer what it may take. */
   freeze(): Promise<void>;
-  thaw(): Promise<void>;
+  /** Its limits must fit into the host's budget again, and may wait for that. */
+  thaw(admission?: Admission): Promise<void>;
   /**
    * Gives back what memory can be released without ending anything: page cache, and with swap what lies idle. Resolves to
    * the bytes released, after about a second at most. Works on a frozen sandbox too.
@@ -269,21 +273,15 @@ export interface SweepReport {
   readonly why: string;
 }
 
-/** What the process may really use: the smaller of what the host has and what the cgroups around it allow. */
-export interface HostCapacity {
-  readonly memoryBytes: number;
-  readonly memoryAvailableBytes: number;
-  readonly cpus: number;
-  readonly pids: number;
-  readonly diskBytes: number;
-  readonly diskUsedBytes: number;
-}
-
 export interface Engine {
   readonly kind: string;
   readonly layers: Layers;
   readonly volumes: Volumes;
-  create(spec: Partial<SandboxSpec>, options?: { readonly signal?: AbortSignal }): Promise<Sandbox>;
+  /** Nothing of it begins before the host's budget has room for it: see `Admission`. */
+  create(
+    spec: Partial<SandboxSpec>,
+    options?: { readonly signal?: AbortSignal | undefined; readonly admission?: Admission | undefined },
+  ): Promise<Sandbox>;
   get(id: SandboxId): Sandbox | undefined;
   list(): Sandbox[];
   /** Takes over the sandboxes that a dead process of ours left running. */
@@ -294,7 +292,10 @@ export interface Engine {
    * Starts a stopped sandbox again: the same id, spec, limits and files, new processes. If that fails, it stays stopped and
    * keeps its files.
    */
-  boot(id: SandboxId, options?: { readonly signal?: AbortSignal }): Promise<Sandbox>;
+  boot(
+    id: SandboxId,
+    options?: { readonly signal?: AbortSignal | undefined; readonly admission?: Admission | undefined },
+  ): Promise<Sandbox>;
   /** Removes a stopped sandbox and its files. */
   discard(id: SandboxId): Promise<void>;
   /**
@@ -303,6 +304,8 @@ export interface Engine {
    */
   salvage(id: SandboxId): boolean;
   capacity(): Promise<HostCapacity>;
+  /** What the host has to give, what is promised of it and to whom. */
+  budget(): Promise<BudgetReport>;
   /**
    * Ends and removes whatever of ours is left, belongs to no living process and was not adopted. `abandoned` leaves alone
    * what is meant to be kept: somebody else may be about to adopt it. Stopped sandboxes stay in any case.

@@ -37,6 +37,8 @@ export interface CreateSandboxBody {
   readonly onTimeout?: "kill" | "pause" | "stop";
   /** A paused sandbox is resumed by a request to it. */
   readonly autoResume?: boolean;
+  /** How long it may wait for room on the host; 0 fails at once. Default: the server's `waitForRoomSeconds`. */
+  readonly waitMs?: number;
 }
 
 /** Memory that was asked for, and what it came to. */
@@ -180,6 +182,9 @@ export type WatchLine =
   | ErrorLine;
 
 export const EVENT_KINDS = [
+  "waiting_for_memory",
+  "waiting_for_pids",
+  "waiting_for_disk",
   "created",
   "paused",
   "resumed",
@@ -242,8 +247,13 @@ export interface Postmortem {
 export interface HostInfo {
   readonly version: string;
   readonly memory: {
+    /** All that this process may use, the reserve included. */
     readonly capacityBytes: number;
-    /** What running sandboxes may take: the sum of their limits. */
+    /** Kept for the host and for ourselves. */
+    readonly reserveBytes: number;
+    /** What can be promised in all as things are: less than the capacity by the reserve and what other programs hold. */
+    readonly roomBytes: number;
+    /** What is promised: limits of what runs, what paused ones hold, builds and all, of every process of ours. */
     readonly promisedBytes: number;
     /** What running sandboxes hold. */
     readonly usedBytes: number;
@@ -252,8 +262,32 @@ export interface HostInfo {
     readonly availableBytes: number;
   };
   readonly cpus: number;
-  readonly pids: { readonly capacity: number; readonly promised: number; readonly used: number };
-  readonly disk: { readonly capacityBytes: number; readonly usedBytes: number };
+  readonly pids: {
+    readonly capacity: number;
+    readonly reserve: number;
+    readonly room: number;
+    readonly promised: number;
+    readonly used: number;
+  };
+  readonly disk: {
+    readonly capacityBytes: number;
+    readonly reserveBytes: number;
+    readonly roomBytes: number;
+    readonly promisedBytes: number;
+    readonly usedBytes: number;
+  };
+  /** Who has what of it: all of them for the operator, its own for a key. */
+  readonly reservations: readonly {
+    readonly id: string;
+    readonly kind: string | null;
+    /** The id of the key; empty for what was made without a server. */
+    readonly key: string | null;
+    readonly memoryBytes: number;
+    readonly pids: number;
+    readonly diskBytes: number;
+  }[];
+  /** How many wait for room. */
+  readonly waiting: number;
   readonly sandboxes: { readonly running: number; readonly paused: number };
   readonly engine: string;
 }

@@ -74,6 +74,7 @@ const CREATE_OPTIONS: Readonly<Record<keyof (CreateOptions & ConnectionOptions),
   cpus: true,
   diskMb: true,
   onBuildLog: true,
+  waitMs: true,
   idempotencyKey: true,
   signal: true,
   url: true,
@@ -95,14 +96,14 @@ function refuseUnknown(options: CreateOptions): void {
 
 export async function createSandbox(transport: Transport, options: CreateOptions = {}): Promise<Sandbox> {
   refuseUnknown(options);
-  const { template, strict, env, metadata, timeoutMs, onTimeout, autoResume, idempotencyKey, signal } = options;
+  const { template, strict, env, metadata, timeoutMs, onTimeout, autoResume, waitMs, idempotencyKey, signal } = options;
   const image =
     options.image instanceof Image
       ? (await buildImage(transport, options.image, { signal, onLog: options.onBuildLog })).id
       : options.image;
   const limits = limitsOf(options);
   const info: SandboxInfo = await transport.json("POST", "/sandboxes", {
-    json: { template, image, strict, limits, env, metadata, timeoutMs, onTimeout, autoResume },
+    json: { template, image, strict, limits, env, metadata, timeoutMs, onTimeout, autoResume, waitMs },
     // With it, a create whose answer was lost can be asked for once more.
     headers: { "idempotency-key": idempotencyKey ?? randomToken() },
     repeatable: true,

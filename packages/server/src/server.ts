@@ -5,6 +5,7 @@ import { join } from "node:path";
 import { BubblewrapEngine } from "@holdfast/engine";
 import { openImages } from "@holdfast/images";
 import type { Logger } from "pino";
+import { budgetSettings } from "./config/budget-settings.js";
 import type { ServerConfig } from "./config/schema.js";
 import { createEnvdApp } from "./envd/envd-app.js";
 import { Gate } from "./gate.js";
@@ -108,7 +109,12 @@ export async function startServer(options: {
     const certificate = await serverCertificate({ config, directory: join(directory, "tls"), log });
     const store = await openSqliteStore(databasePath(config.stateDirectory));
     undo.push(() => store.close());
-    const engine = await BubblewrapEngine.open({ stateDirectory: config.stateDirectory, pool: config.pool, log });
+    const engine = await BubblewrapEngine.open({
+      stateDirectory: config.stateDirectory,
+      pool: config.pool,
+      log,
+      budget: budgetSettings(config),
+    });
     undo.push(() => engine.close({ sandboxes: "keep" }));
     const images = await openImages({
       engine,

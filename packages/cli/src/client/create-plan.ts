@@ -18,6 +18,7 @@ export interface CreateLimitFlags {
   readonly pids?: string;
   readonly disk?: string;
   readonly timeout?: string;
+  readonly wait?: string;
   readonly onTimeout?: "kill" | "pause" | "stop";
   readonly autoResume?: boolean;
   readonly env?: readonly string[];
@@ -52,6 +53,7 @@ export function planCreate(flags: CreateLimitFlags, env: Environment): CreateSan
       ...(flags.disk === undefined ? {} : { diskBytes: parseSize(flags.disk, "--disk") }),
     },
     ...(flags.timeout === undefined ? {} : { timeoutMs: parseLifetime(flags.timeout) }),
+    ...(flags.wait === undefined ? {} : { waitMs: parseDuration(flags.wait, "--wait") }),
     ...(flags.onTimeout === undefined ? {} : { onTimeout: flags.onTimeout }),
     ...(flags.autoResume === true ? { autoResume: true } : {}),
     env: parseEnvironment(flags.env ?? [], env),

@@ -4,25 +4,35 @@ import type { Colours } from "../text/colours.js";
 import { shortSize } from "../text/sizes.js";
 import { formatTable } from "../text/table.js";
 
-export function hostText({ version, engine, memory, cpus, pids, disk, sandboxes }: HostInfo, colours: Colours): string {
+export function hostText(
+  { version, engine, memory, cpus, pids, disk, sandboxes, waiting }: HostInfo,
+  colours: Colours,
+): string {
   const row = (name: string, text: string): string[] => [colours.bold(name), text];
   return formatTable([
     row("holdfast", `${printable(version)}, engine ${printable(engine)}`),
     row("sandboxes", `${sandboxes.running} running, ${sandboxes.paused} paused`),
-    row("memory", `${formatBytes(memory.capacityBytes)}, available now ${formatBytes(memory.availableBytes)}`),
-    row("  promised", `${formatBytes(memory.promisedBytes)}, the sum of the limits of what runs`),
+    row(
+      "memory",
+      `${formatBytes(memory.capacityBytes)}, of which ${formatBytes(memory.reserveBytes)} are kept for the host; available now ${formatBytes(memory.availableBytes)}`,
+    ),
+    row("  promised", `${formatBytes(memory.promisedBytes)} of ${formatBytes(memory.roomBytes)} that can be now`),
     row(
       "  in use",
       `${formatBytes(memory.usedBytes)} by running sandboxes, ${formatBytes(memory.pausedBytes)} by paused ones`,
     ),
     row("CPUs", String(cpus)),
-    row("processes", `${pids.used} in use, ${pids.promised} promised of ${pids.capacity}`),
-    row("disk", `${formatBytes(disk.usedBytes)} in use of ${formatBytes(disk.capacityBytes)}`),
+    row("processes", `${pids.used} in use, ${pids.promised} promised of ${pids.room}`),
+    row(
+      "disk",
+      `${formatBytes(disk.usedBytes)} in use of ${formatBytes(disk.capacityBytes)}, ${formatBytes(disk.promisedBytes)} promised of ${formatBytes(disk.roomBytes)}`,
+    ),
+    row("waiting", waiting === 0 ? "nobody" : `${waiting} for room`),
   ]);
 }
 
 /** The same in one line, for the head of `holdfast top`. */
 export function hostLine({ sandboxes, memory, pids }: HostInfo): string {
   const held = memory.usedBytes + memory.pausedBytes;
-  return `${sandboxes.running} running, ${sandboxes.paused} paused   memory ${shortSize(held)} in use, ${shortSize(memory.promisedBytes)} promised of ${shortSize(memory.capacityBytes)}   processes ${pids.used}`;
+  return `${sandboxes.running} running, ${sandboxes.paused} paused   memory ${shortSize(held)} in use, ${shortSize(memory.promisedBytes)} promised of ${shortSize(memory.roomBytes)}   processes ${pids.used}`;
 }

@@ -170,14 +170,24 @@ test("host shows what is promised beside what is there", () => {
       engine: "bubblewrap",
       memory: {
         capacityBytes: 8192 * MIB,
+        reserveBytes: 512 * MIB,
+        roomBytes: 5120 * MIB,
         promisedBytes: 1024 * MIB,
         usedBytes: 40 * MIB,
         pausedBytes: 0,
         availableBytes: 6000 * MIB,
       },
       cpus: 2,
-      pids: { capacity: 30_000, promised: 512, used: 20 },
-      disk: { capacityBytes: 100 * 1024 * MIB, usedBytes: 1024 * MIB },
+      pids: { capacity: 30_000, reserve: 1000, room: 28_000, promised: 512, used: 20 },
+      disk: {
+        capacityBytes: 100 * 1024 * MIB,
+        reserveBytes: 2048 * MIB,
+        roomBytes: 97 * 1024 * MIB,
+        promisedBytes: 4096 * MIB,
+        usedBytes: 1024 * MIB,
+      },
+      reservations: [],
+      waiting: 3,
       sandboxes: { running: 2, paused: 0 },
     },
     colours,
@@ -185,12 +195,13 @@ test("host shows what is promised beside what is there", () => {
   expect(text).toMatchInlineSnapshot(`
     "holdfast    0.1.0, engine bubblewrap
     sandboxes   2 running, 0 paused
-    memory      8 GiB, available now 5.9 GiB
-      promised  1 GiB, the sum of the limits of what runs
+    memory      8 GiB, of which 512 MiB are kept for the host; available now 5.9 GiB
+      promised  1 GiB of 5 GiB that can be now
       in use    40 MiB by running sandboxes, 0 B by paused ones
     CPUs        2
-    processes   20 in use, 512 promised of 30000
-    disk        1 GiB in use of 100 GiB
+    processes   20 in use, 512 promised of 28000
+    disk        1 GiB in use of 100 GiB, 4 GiB promised of 97 GiB
+    waiting     3 for room
     "
   `);
 });

@@ -27,6 +27,7 @@ export function addCreateCommand(program: Command): void {
     .addOption(describe("--pids <number>", "processes and threads at once", DEFAULT))
     .addOption(describe("--disk <size>", "everything written in it", DEFAULT))
     .addOption(describe("--timeout <time>", "how long it lives: 30s, 10m, 2h", "5m"))
+    .addOption(describe("--wait <time>", "how long it may wait for room on the host; 0s fails at once", DEFAULT))
     .addOption(
       new Option(
         "--on-timeout <what>",

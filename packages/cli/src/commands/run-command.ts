@@ -11,6 +11,7 @@ const limitOptions = (): Option[] => [
   describe("--cpus <number>", "CPU time for each second, in CPUs: 1.5, 0.25", String(cpuMillis / 1000)),
   describe("--disk <size>", "everything it writes, /tmp included", sizeFlag(diskBytes)),
   describe("--timeout <time>", "how long it may run: 30s, 500ms, 5m", "no limit"),
+  describe("--wait <time>", "how long it may wait for room on the host; 0s fails at once", "10m"),
   describe(
     "--grace <time>",
     "between SIGTERM and SIGKILL, at the timeout and after a signal to us",

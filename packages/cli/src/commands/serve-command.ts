@@ -66,6 +66,18 @@ function imageOptions(): Option[] {
   ];
 }
 
+function budgetOptions(): Option[] {
+  return [
+    describe("--wait-for-room-seconds <number>", "how long a sandbox waits for room if its request does not say", "30"),
+    describe("--reserve-memory-mb <number|none>", "memory of the host that sandboxes never get, in MiB", "none"),
+    describe("--reserve-pids <number|none>", "processes of the host that sandboxes never get", "none"),
+    describe("--reserve-disk-mb <number|none>", "disk that sandboxes never get, in MiB", "none"),
+    describe("--overcommit-memory <number>", "how many times over the host's memory is promised", "1"),
+    describe("--overcommit-pids <number>", "how many times over its processes are promised", "1"),
+    describe("--overcommit-disk <number>", "how many times over its disk is promised", "1"),
+  ];
+}
+
 function keyOptions(): Option[] {
   return [
     describe("--key-sandboxes <number|none>", "sandboxes at once, for new keys", "none"),
@@ -118,6 +130,7 @@ export function addServeCommand(program: Command, setExitCode: (code: number) =>
     .addHelpText("after", EXAMPLES);
   for (const option of networkOptions()) command.addOption(option.helpGroup("Network:"));
   for (const option of sandboxOptions()) command.addOption(option.helpGroup("Sandboxes:"));
+  for (const option of budgetOptions()) command.addOption(option.helpGroup("The host's budget:"));
   for (const option of imageOptions()) command.addOption(option.helpGroup("Images:"));
   for (const option of keyOptions()) command.addOption(option.helpGroup("Keys:"));
   for (const option of keepingOptions()) command.addOption(option.helpGroup("Keeping:"));

@@ -25,6 +25,7 @@ export interface RunFlags extends EngineFlags {
   readonly cpus?: string;
   readonly disk?: string;
   readonly timeout?: string;
+  readonly wait?: string;
   readonly grace?: string;
   readonly env?: readonly string[];
   readonly workdir?: string;
@@ -55,6 +56,8 @@ export interface RunPlan {
   /** Its words may be missing if an image is named: then the image says them. */
   readonly command: CommandSpec;
   readonly graceMs: number;
+  /** How long to wait for room on the host. */
+  readonly waitMs: number;
   readonly interactive: boolean;
   readonly tty: boolean;
 }
@@ -146,6 +149,7 @@ export interface PlanSurroundings {
 
 /** Between SIGTERM and SIGKILL. */
 export const DEFAULT_GRACE_MS = 2000;
+const DEFAULT_WAIT_MS = 600_000;
 const SIZE_WITHOUT_A_TERMINAL = { columns: 80, rows: 24 };
 
 export function planRun(argv: readonly string[], flags: RunFlags, surroundings: PlanSurroundings): RunPlan {
@@ -187,6 +191,7 @@ export function planRun(argv: readonly string[], flags: RunFlags, surroundings: 
       whenReaderIsSlow: "block",
     },
     graceMs,
+    waitMs: flags.wait === undefined ? DEFAULT_WAIT_MS : parseDuration(flags.wait, "--wait"),
     interactive,
     tty,
   };

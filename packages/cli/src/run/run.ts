@@ -69,7 +69,7 @@ async function runPlan(plan: RunPlan, pump: OutputPump): Promise<RunReport> {
   let found: FoundImage | undefined;
   let sandbox: Sandbox | undefined;
   try {
-    const { BubblewrapEngine } = await import("@holdfast/engine");
+    const { BubblewrapEngine, describeWaiting } = await import("@holdfast/engine");
     engine = await BubblewrapEngine.open({ ...plan.engine, log: noteWarnings });
     for (const { id, why } of await engine.sweep({ which: "abandoned" }))
       note(`swept away what was left of sandbox ${id}: ${why}`);
@@ -79,7 +79,13 @@ async function runPlan(plan: RunPlan, pump: OutputPump): Promise<RunReport> {
       const difference = memoryDifference(found.memory);
       if (difference !== undefined) note(difference);
     }
-    sandbox = await engine.create({ ...plan.sandbox, ...found?.spec }, { signal: signals.early });
+    sandbox = await engine.create(
+      { ...plan.sandbox, ...found?.spec },
+      {
+        signal: signals.early,
+        admission: { waitMs: plan.waitMs, onWaiting: (waiting) => note(describeWaiting(waiting)) },
+      },
+    );
     const work = async (made: Sandbox): Promise<CommandEnding> => {
       const command = (await found?.prepare(made, signals.early)) ?? plan.command;
       return runIn(made, { ...plan, command }, pump, signals);

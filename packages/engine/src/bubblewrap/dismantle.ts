@@ -130,6 +130,8 @@ export async function takeDown(
   }
   rmSync(host.records.socketPath(id), { force: true });
   rmSync(host.records.pathOf(id, STANDSTILL_FILE), { force: true });
+  // Last: what it held is free only now.
+  host.governor.release(id);
 }
 
 export async function dismantle(

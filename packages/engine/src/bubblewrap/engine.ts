@@ -1,9 +1,19 @@
 /** The bubblewrap engine: keeps the list of sandboxes that this process answers for. */
-import { chmodSync, mkdirSync, rmdirSync } from "node:fs";
-import { isAbsolute, join } from "node:path";
-import { createSandboxId, HoldfastError, invalidArgument, type SandboxId } from "@holdfast/protocol";
+import { chmodSync, existsSync, mkdirSync, rmdirSync } from "node:fs";
+import { dirname, isAbsolute, join } from "node:path";
+import {
+  createSandboxId,
+  HoldfastError,
+  invalidArgument,
+  type SandboxId,
+  type SandboxLimits,
+} from "@holdfast/protocol";
 import { createOomLog, detectCgroups } from "../cgroups/index.js";
-import type { Engine, HostCapacity, Sandbox, SandboxSpec, SweepReport } from "../engine.js";
+import type { Engine, Sandbox, SandboxSpec, SweepReport } from "../engine.js";
+import { Governor } from "../governor/governor.js";
+import { type BudgetSettings, readHostBudget, readHostCapacity } from "../governor/host-budget.js";
+import { budgetDirectory, ReservationFiles } from "../governor/reservation-files.js";
+import type { Admission, BudgetReport, HostCapacity } from "../governor/types.js";
 import { GuestConnection } from "../guest/connection.js";
 import { findProgram } from "../host/find-program.js";
 import { Launcher } from "../host/launcher.js";
@@ -19,7 +29,7 @@ import { LayerStore } from "../storage/layer-store.js";
 import { POOL_KINDS, type PoolKind } from "../storage/pool.js";
 import { VolumeStore } from "../storage/volume-store.js";
 import type { Volumes } from "../volumes.js";
-import { readCapacity } from "./capacity.js";
+import { admissionRequest } from "./budget-share.js";
 import { freeCommandId, listCommands } from "./command-list.js";
 import { createSandbox } from "./create.js";
 import { dismantle } from "./dismantle.js";
@@ -42,6 +52,13 @@ export interface BubblewrapEngineOptions {
   readonly stateDirectory?: string;
   readonly pool?: PoolKind;
   readonly log?: Log;
+  /** What of the host is kept back, and how many times over it is promised. */
+  readonly budget?: BudgetSettings;
+}
+
+interface StartOptions {
+  readonly signal?: AbortSignal | undefined;
+  readonly admission?: Admission | undefined;
 }
 
 /** How long a skeleton counts as up to date: looking takes half a millisecond, and hosts are not upgraded that often. */
@@ -72,11 +89,12 @@ export class BubblewrapEngine implements Engine {
   readonly layers: Layers;
   readonly volumes: Volumes;
   readonly #host: HostParts;
-  readonly #sandboxes = new Map<SandboxId, BubblewrapSandbox>();
+  readonly #sandboxes: Map<SandboxId, BubblewrapSandbox>;
   readonly #creations = new Set<Promise<BubblewrapSandbox>>();
   readonly #closing = new AbortController();
 
-  private constructor(host: HostParts) {
+  private constructor(sandboxes: Map<SandboxId, BubblewrapSandbox>, host: HostParts) {
+    this.#sandboxes = sandboxes;
     this.#host = host;
     this.layers = new EngineLayers(host);
     this.volumes = host.volumes;
@@ -121,10 +139,17 @@ export class BubblewrapEngine implements Engine {
         ? openDirPool({ directory: join(stateDirectory, "disks"), launcher })
         : await openBtrfsPool({ stateDirectory, launcher, isInUse: () => hasRunning(records) });
     const us = ourIdentity();
+    const sandboxes = new Map<SandboxId, BubblewrapSandbox>();
+    const usedDiskBytes = () => [...sandboxes.values()].reduce((sum, sandbox) => sum + sandbox.lastDiskBytes, 0);
     const claims = new LayerClaims(records);
-    return new BubblewrapEngine({
+    const engine = new BubblewrapEngine(sandboxes, {
       cgroups,
       oomLog: createOomLog(),
+      governor: new Governor({
+        files: new ReservationFiles(budgetDirectory(cgroups.baseName)),
+        us,
+        readBudget: () => readHostBudget({ cgroups, pool }, options.budget ?? {}, usedDiskBytes()),
+      }),
       launcher,
       bwrapPath,
       pool,
@@ -136,17 +161,65 @@ export class BubblewrapEngine implements Engine {
       us,
       log: options.log ?? silentLog,
     });
+    engine.#removeStaleReservations();
+    return engine;
   }
 
-  async create(given: Partial<SandboxSpec>, options: { signal?: AbortSignal } = {}): Promise<Sandbox> {
+  async create(given: Partial<SandboxSpec>, options: StartOptions = {}): Promise<Sandbox> {
     this.#host.volumes.requireThere(given.mounts ?? []);
     const spec = resolveSandboxSpec(given);
     const id = spec.id ?? createSandboxId();
-    return this.#track(createSandbox(this.#host, id, { ...spec, id }, { signal: this.#signalOr(options.signal) }));
+    return this.#track(
+      this.#admitted(id, { limits: spec.limits, ...options }, (signal) =>
+        createSandbox(this.#host, id, { ...spec, id }, { signal }),
+      ),
+    );
   }
 
-  async boot(id: SandboxId, options: { signal?: AbortSignal } = {}): Promise<Sandbox> {
-    return this.#track(bootStopped(this.#host, id, { signal: this.#signalOr(options.signal) }));
+  async boot(id: SandboxId, options: StartOptions = {}): Promise<Sandbox> {
+    const record = this.#host.records.read(id);
+    const start = (signal: AbortSignal) => bootStopped(this.#host, id, { signal });
+    // What is not stopped takes nothing more; the refusal is the start's own.
+    if (!isStopped(record)) return this.#track(start(this.#signalOr(options.signal)));
+    return this.#track(this.#admitted(id, { limits: record.limits, ...options }, start)).catch((error: unknown) => {
+      if (!(error instanceof HoldfastError) || error.code !== "sandbox_exists") throw error;
+      throw new HoldfastError("sandbox_busy", `sandbox ${id} is just being started`, {
+        cause: error,
+        hint: "Try again in a moment.",
+      });
+    });
+  }
+
+  /** Takes its part of the host's budget first. What fails gives it back: whoever takes a sandbox down does. */
+  async #admitted(
+    id: SandboxId,
+    { limits, admission, signal: given }: StartOptions & { readonly limits: SandboxLimits },
+    start: (signal: AbortSignal) => Promise<BubblewrapSandbox>,
+  ): Promise<BubblewrapSandbox> {
+    const { governor } = this.#host;
+    const signal = this.#signalOr(given);
+    await governor.reserve(admissionRequest(this.#host, id, { limits, admission }), {
+      ...admission,
+      signal: admission?.signal === undefined ? signal : AbortSignal.any([admission.signal, signal]),
+    });
+    try {
+      return await start(signal);
+    } catch (error) {
+      // What could not be taken down whole goes on counting, until the sweep that finishes it.
+      if (this.#host.cgroups.open(id) === undefined) governor.release(id);
+      throw error;
+    }
+  }
+
+  /** Of processes that were killed: what they had begun is gone, or has come to rest. */
+  #removeStaleReservations(): void {
+    const { governor, records } = this.#host;
+    governor.removeStale((record, id) => {
+      if (!existsSync(record)) return false;
+      // Another state directory's are not ours to judge.
+      if (record !== records.pathOf(id as SandboxId)) return true;
+      return !(isStopped(records.read(id as SandboxId)) && records.isAtRest(id as SandboxId));
+    });
   }
 
   stopped(): SandboxId[] {
@@ -162,7 +235,11 @@ export class BubblewrapEngine implements Engine {
   }
 
   async capacity(): Promise<HostCapacity> {
-    return readCapacity(this.#host);
+    return readHostCapacity(this.#host);
+  }
+
+  async budget(): Promise<BudgetReport> {
+    return this.#host.governor.report();
   }
 
   /** Everything under way ends with us. */
@@ -205,6 +282,7 @@ export class BubblewrapEngine implements Engine {
     const { records, cgroups } = this.#host;
     const reports: SweepReport[] = [];
     records.removeScraps();
+    this.#removeStaleReservations();
     const ids = new Set([...records.list(), ...cgroups.list().filter((id) => records.exists(id))]);
     for (const id of ids) {
       if (this.#sandboxes.has(id) || records.hasLivingOwner(id)) continue;
@@ -269,6 +347,7 @@ export class BubblewrapEngine implements Engine {
   async close(options: { sandboxes: "kill" | "keep" }): Promise<void> {
     // What is being made has nobody yet who could want to keep it.
     this.#closing.abort();
+    this.#host.governor.close();
     await Promise.allSettled(this.#creations);
     const sandboxes = [...this.#sandboxes.values()];
     if (options.sandboxes === "kill") await Promise.all(sandboxes.map((sandbox) => sandbox.kill("the engine's end")));
@@ -279,7 +358,8 @@ export class BubblewrapEngine implements Engine {
     this.#host.cgroups.removeIfEmptyParents();
     this.#host.oomLog.close();
     // Gone with the last sandbox of the host; busy if there are others.
-    for (const directory of ["/run/holdfast/uid-ranges", "/run/holdfast"]) {
+    const budget = budgetDirectory(this.#host.cgroups.baseName);
+    for (const directory of [budget, dirname(budget), "/run/holdfast/uid-ranges", "/run/holdfast"]) {
       try {
         rmdirSync(directory);
       } catch {
@@ -336,13 +416,15 @@ export class BubblewrapEngine implements Engine {
       );
       if (wasFrozen) await cgroup.freeze();
       log.info({ sandbox: id }, "adopted a sandbox");
-      return new BubblewrapSandbox(this.#host, {
+      const sandbox = new BubblewrapSandbox(this.#host, {
         record,
         cgroup,
         connection,
         uids: { base: uid?.base ?? 0 },
         nextCommandId,
       });
+      sandbox.takeOverShare();
+      return sandbox;
     } catch (error) {
       log.warn(
         { sandbox: id, error: HoldfastError.from(error).message },

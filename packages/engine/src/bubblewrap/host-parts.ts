@@ -1,5 +1,6 @@
 /** What all sandboxes of one engine share: the host's side of things. */
 import type { CgroupHost, OomLog } from "../cgroups/index.js";
+import type { Governor } from "../governor/governor.js";
 import type { Launcher } from "../host/launcher.js";
 import type { ProcessIdentity } from "../host/processes.js";
 import type { LayerStore } from "../storage/layer-store.js";
@@ -16,6 +17,7 @@ export interface Log {
 export interface HostParts {
   readonly cgroups: CgroupHost;
   readonly oomLog: OomLog;
+  readonly governor: Governor;
   readonly launcher: Launcher;
   readonly bwrapPath: string;
   readonly pool: Pool;

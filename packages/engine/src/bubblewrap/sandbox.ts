@@ -27,12 +27,14 @@ import type {
   SandboxState,
   SandboxStats,
 } from "../engine.js";
+import type { Admission } from "../governor/types.js";
 import type { GuestConnection } from "../guest/connection.js";
 import { type DialTarget, dialGuest } from "../guest/dial.js";
 import { GuestFiles } from "../guest/files.js";
 import { type LayerId, parseLayerId, type SnapshotReport } from "../layers.js";
 import { Egress } from "../network/egress.js";
 import { DiskGauge } from "../storage/disk-gauge.js";
+import { BudgetShare } from "./budget-share.js";
 import { type CommandContext, RunningCommand } from "./command.js";
 import { listCommands } from "./command-list.js";
 import { dismantle, killSandboxProcesses, type Monitor, takeDown } from "./dismantle.js";
@@ -69,6 +71,7 @@ export class BubblewrapSandbox implements Sandbox {
   readonly #leaders = new Map<number, RunningCommand>();
   readonly #endings: Endings | undefined;
   readonly #egress: Egress | undefined;
+  readonly #share: BudgetShare;
   #record: SandboxRecord;
   #nextCommandId: number;
   #cause: SandboxCause | undefined;
@@ -108,6 +111,8 @@ export class BubblewrapSandbox implements Sandbox {
       this.spec.whenOwnerDies === "keep" ? new Endings(host.records.pathOf(this.id, "endings")) : undefined;
     this.createdAt = new Date(parts.record.createdAt);
     this.#standstill = new Standstill(parts.cgroup, host.records.pathOf(this.id));
+    const { limits, spec } = parts.record;
+    this.#share = new BudgetShare(host, this.id, { spec, limits, cgroup: parts.cgroup });
     this.files = new GuestFiles(() => this.#usableConnection());
     this.#egress = this.#openEgress();
     this.ended = new Promise((resolve) => {
@@ -166,7 +171,7 @@ export class BubblewrapSandbox implements Sandbox {
       pids: counters.pids,
       pidsLimit: this.limits.pids,
       cpuMs: (counters.cpuUsec ?? 0) / 1000,
-      diskBytes: await this.#host.pool.usedBytes(this.#record.disk),
+      diskBytes: await this.#diskGauge.read(),
       diskLimitBytes: this.limits.diskBytes,
     };
   }
@@ -174,8 +179,14 @@ export class BubblewrapSandbox implements Sandbox {
   async resize(change: { memoryBytes?: number; cpuMillis?: number; pids?: number }): Promise<void> {
     const connection = this.#usableConnection();
     const limits = resolveSandboxLimits({ ...this.limits, ...change });
-    this.#cgroup.setLimits({ memoryBytes: limits.memoryBytes, pids: limits.pids, cpuMillis: limits.cpuMillis });
-    this.#updateRecord({ ...this.#record, limits });
+    const most = mostOf(this.limits, limits);
+    await this.#share.growTo(most);
+    try {
+      this.#usableConnection();
+      this.#setLimits(limits);
+    } finally {
+      this.#share.shrinkTo(this.limits);
+    }
     // What the inside sees and inherits follows what is enforced.
     await connection.request(FRAME.CONFIGURE, [
       [FIELD.MEMORY_BYTES, limits.memoryBytes],
@@ -184,12 +195,20 @@ export class BubblewrapSandbox implements Sandbox {
     ]);
   }
 
+  #setLimits(limits: SandboxLimits): void {
+    this.#cgroup.setLimits({ memoryBytes: limits.memoryBytes, pids: limits.pids, cpuMillis: limits.cpuMillis });
+    this.#updateRecord({ ...this.#record, limits });
+  }
+
   async freeze(): Promise<void> {
     this.#usableConnection();
     await this.#standstill.freeze();
+    if (this.#ending === undefined) this.#share.shrinkToHeld(this.limits);
   }
 
-  async thaw(): Promise<void> {
+  async thaw(admission: Admission = {}): Promise<void> {
+    if (this.#ending !== undefined) throw this.#endedError();
+    await this.#share.growTo(this.limits, admission);
     if (this.#ending !== undefined) throw this.#endedError();
     await this.#standstill.thaw();
   }
@@ -197,7 +216,9 @@ export class BubblewrapSandbox implements Sandbox {
   async reclaim(): Promise<number> {
     if (this.#ending !== undefined) throw this.#endedError();
     try {
-      return await reclaimMemory(this.#host.launcher, this.#cgroup, { limitMs: RECLAIM_MS });
+      const released = await reclaimMemory(this.#host.launcher, this.#cgroup, { limitMs: RECLAIM_MS });
+      if (this.state === "frozen") this.#share.shrinkToHeld(this.limits);
+      return released;
     } catch (error) {
       throw this.state === "ended" ? this.#endedError() : error;
     }
@@ -247,6 +268,16 @@ export class BubblewrapSandbox implements Sandbox {
       void this.#end({ kind: "stopped", by: stopped.by });
     }
     return this.ended;
+  }
+
+  /** For the host's budget; as of the last look. */
+  get lastDiskBytes(): number {
+    return this.#diskGauge.lastUsedBytes;
+  }
+
+  /** It was another process's: what it takes of the host is ours to answer for now. */
+  takeOverShare(): void {
+    this.#share.adopt(this.#standstill.isFrozen);
   }
 
   /** Lets go without ending it: another process may adopt it. If it is ending, it is let go when that is done. */
@@ -456,4 +487,9 @@ export class BubblewrapSandbox implements Sandbox {
         return { kind: "lost", why: describeSandboxCause(cause) };
     }
   }
+}
+
+/** While limits change, both the old and the new may be in force. */
+function mostOf(a: SandboxLimits, b: SandboxLimits): SandboxLimits {
+  return { ...b, memoryBytes: Math.max(a.memoryBytes, b.memoryBytes), pids: Math.max(a.pids, b.pids) };
 }

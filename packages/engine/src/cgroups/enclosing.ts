@@ -29,6 +29,12 @@ function memoryAvailable(hierarchy: Hierarchy, directory: string): number | unde
   return Math.max(0, limit - Math.max(0, held));
 }
 
+function pidsAvailable(directory: string): number | undefined {
+  const limit = readNumber(`${directory}/pids.max`);
+  if (limit === undefined) return undefined;
+  return Math.max(0, limit - (readNumber(`${directory}/pids.current`) ?? 0));
+}
+
 function cpuLimit({ version }: Hierarchy, directory: string): number | undefined {
   if (version === 2) {
     const max = parseCpuMax(readKernelFile(`${directory}/cpu.max`) ?? "");
@@ -39,12 +45,19 @@ function cpuLimit({ version }: Hierarchy, directory: string): number | undefined
   return quotaUsec === undefined || periodUsec === undefined || periodUsec === 0 ? undefined : quotaUsec / periodUsec;
 }
 
+/** Of everything in our own directory. */
+export function readUsage({ memory, pids }: CgroupSetup): { memoryBytes: number; pids: number } {
+  const held = readHeldBytes(memory, memory.base) - readCacheBytes(memory, memory.base);
+  return { memoryBytes: Math.max(0, held), pids: readNumber(`${pids.base}/pids.current`) ?? 0 };
+}
+
 export function readEnclosingLimits({ memory, pids, cpu }: CgroupSetup): EnclosingLimits {
   const memoryDirectories = directoriesAbove(memory);
   return {
     memoryBytes: least(memoryDirectories.map((directory) => memoryLimit(memory, directory))),
     memoryAvailableBytes: least(memoryDirectories.map((directory) => memoryAvailable(memory, directory))),
     pids: least(directoriesAbove(pids).map((directory) => readNumber(`${directory}/pids.max`))),
+    pidsAvailable: least(directoriesAbove(pids).map(pidsAvailable)),
     cpus: cpu === undefined ? undefined : least(directoriesAbove(cpu).map((directory) => cpuLimit(cpu, directory))),
   };
 }

@@ -1,7 +1,7 @@
 /** Finds the host's cgroup hierarchies and makes sandboxes' cgroups in them. */
 import { chownSync, existsSync } from "node:fs";
 import { HoldfastError, invalidArgument, parseSandboxId, type SandboxId } from "@holdfast/protocol";
-import { readEnclosingLimits } from "./enclosing.js";
+import { readEnclosingLimits, readUsage } from "./enclosing.js";
 import { BASE_NAME, type Hierarchy, parseParent } from "./hierarchies.js";
 import { errnoOf, hasFile, listChildren, removeOne, removeTree } from "./kernel-files.js";
 import { applyLimits, commandTreeWrites, cpuWrites, guestWrites, memoryWrites, pidsWrites } from "./limits.js";
@@ -142,6 +142,14 @@ class KernelCgroupHost implements CgroupHost {
 
   enclosingLimits(): EnclosingLimits {
     return readEnclosingLimits(this.#setup);
+  }
+
+  usage(): { memoryBytes: number; pids: number } {
+    return readUsage(this.#setup);
+  }
+
+  get baseName(): string {
+    return this.#setup.memory.base;
   }
 
   removeIfEmptyParents(): void {

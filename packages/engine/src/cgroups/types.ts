@@ -30,6 +30,7 @@ export interface EnclosingLimits {
   /** Of that, what is free or page cache. */
   readonly memoryAvailableBytes: number | undefined;
   readonly pids: number | undefined;
+  readonly pidsAvailable: number | undefined;
   /** In CPUs; may be a fraction. */
   readonly cpus: number | undefined;
 }
@@ -47,6 +48,10 @@ export interface CgroupHost {
   /** Every sandbox that has a directory in any hierarchy below our present parent. */
   list(): SandboxId[];
   enclosingLimits(): EnclosingLimits;
+  /** What all sandboxes below our present parent hold together, page cache apart. */
+  usage(): { readonly memoryBytes: number; readonly pids: number };
+  /** Names the place that all those share, and no other. */
+  readonly baseName: string;
   /** Removes the directories above the sandboxes that this process or its like made, when nothing is in them. */
   removeIfEmptyParents(): void;
 }

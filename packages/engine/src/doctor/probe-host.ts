@@ -6,6 +6,7 @@ import { inspectIdMappedMounts } from "./id-mapped-mounts.js";
 import { inspectIsolation } from "./isolation.js";
 import { inspectPlatform } from "./platform.js";
 import { inspectPrograms } from "./programs.js";
+import { inspectPromises } from "./promises.js";
 import { inspectResources } from "./resources.js";
 import { type DoctorReport, reportOf } from "./row.js";
 import { inspectStorage } from "./storage.js";
@@ -36,6 +37,7 @@ export async function probeHost(options: InspectHostOptions = {}): Promise<Docto
     inspectIdMappedMounts(place),
     ...(await inspectStorage(pool)),
     ...inspectResources(place),
+    ...inspectPromises(place),
     await tryRealSandbox({ stateDirectory, pool }),
     await tryEgress({ stateDirectory, pool }),
   ]);

@@ -15,6 +15,7 @@ export class DiskGauge {
   readonly #onLook: (usedBytes: number) => void;
   readonly #watches = new Set<DiskWatch>();
   #timer: NodeJS.Timeout | undefined;
+  #lastUsedBytes = 0;
 
   constructor(pool: Pool, disk: Disk, limitBytes: () => number, onLook: (usedBytes: number) => void) {
     this.#pool = pool;
@@ -24,8 +25,15 @@ export class DiskGauge {
   }
 
   /** Null where it cannot be told, for instance because the disk is being removed. */
-  read(): Promise<number | null> {
-    return this.#pool.usedBytes(this.#disk).catch(() => null);
+  async read(): Promise<number | null> {
+    const used = await this.#pool.usedBytes(this.#disk).catch(() => null);
+    if (used !== null) this.#lastUsedBytes = used;
+    return used;
+  }
+
+  /** As of the last look: not up to date, and free. */
+  get lastUsedBytes(): number {
+    return this.#lastUsedBytes;
   }
 
   /** Follows one command; `finish` says what was seen. */

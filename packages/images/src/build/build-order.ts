@@ -47,7 +47,7 @@ export async function checkRequest(context: ImagesContext, request: BuildRequest
     tag: parseImageTag(name.tag, `names[${index}].tag`),
   }));
   const id = request.id === undefined ? undefined : parseBuildId(request.id, "id");
-  const settings = resolveBuildSettings(request.builder, await context.engine.capacity());
+  const settings = resolveBuildSettings(request.builder, await context.engine.budget());
   const trees = await checkBlobs(recipe, context.store.blobs);
   return { recipe, owner: request.owner, names, settings, id, forceFrom, limits, trees };
 }

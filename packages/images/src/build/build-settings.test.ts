@@ -1,17 +1,20 @@
-import type { HostCapacity } from "@holdfast/engine";
+import { GUEST_SHARE } from "@holdfast/engine";
 import { describe, expect, it } from "vitest";
-import { nextMemorySize, resolveBuildSettings } from "./build-settings.js";
+import { type BuildRoom, nextMemorySize, resolveBuildSettings } from "./build-settings.js";
 
 const MIB = 1024 * 1024;
 const GIB = 1024 * MIB;
-const host: HostCapacity = {
-  memoryBytes: 8 * GIB,
-  memoryAvailableBytes: 6 * GIB,
-  cpus: 4,
-  pids: 32_768,
-  diskBytes: 100 * GIB,
-  diskUsedBytes: 95 * GIB,
-};
+/** A host that has so much to give, of which so much is free; what the guest takes of it comes on top. */
+function roomOf(memoryBytes: number, freeBytes: number, freeDiskBytes = 5 * GIB, cpus = 4): BuildRoom {
+  const guest = GUEST_SHARE.memoryBytes;
+  return {
+    host: { cpus } as BuildRoom["host"],
+    capacity: { memoryBytes: memoryBytes + guest, pids: 32_768, diskBytes: 100 * GIB },
+    room: { memoryBytes: memoryBytes + guest, pids: 32_768, diskBytes: freeDiskBytes + GIB },
+    reserved: { memoryBytes: memoryBytes - freeBytes, pids: 100, diskBytes: GIB },
+  };
+}
+const host = roomOf(8 * GIB, 6 * GIB);
 
 describe("resolveBuildSettings", () => {
   it("gives a build what is good for it, or what the host has", () => {
@@ -19,6 +22,7 @@ describe("resolveBuildSettings", () => {
       memoryBytes: 4 * GIB,
       mostMemoryBytes: 8 * GIB,
       cpuMillis: 2000,
+      pids: 4096,
       diskBytes: 5 * GIB,
       timeoutMs: 1_800_000,
       floorBytes: GIB,
@@ -26,13 +30,13 @@ describe("resolveBuildSettings", () => {
       retryOnOom: false,
       network: true,
     });
-    const small = { ...host, memoryBytes: 2 * GIB, memoryAvailableBytes: GIB, cpus: 1.5, diskUsedBytes: 0 };
+    const small = roomOf(2 * GIB, GIB, 100 * GIB, 1.5);
     expect(resolveBuildSettings({}, small)).toMatchObject({
       memoryBytes: 921 * MIB,
       cpuMillis: 1500,
       diskBytes: 10 * GIB,
     });
-    const tiny = { ...host, memoryBytes: 700 * MIB, memoryAvailableBytes: 100 * MIB };
+    const tiny = roomOf(700 * MIB, 100 * MIB);
     expect(resolveBuildSettings({}, tiny)).toMatchObject({ memoryBytes: 512 * MIB, floorBytes: 700 * MIB });
   });
 
@@ -49,6 +53,7 @@ describe("resolveBuildSettings", () => {
       memoryBytes: 6000 * MIB,
       mostMemoryBytes: 8 * GIB,
       cpuMillis: 500,
+      pids: 4096,
       diskBytes: 100 * MIB,
       timeoutMs: 5000,
       floorBytes: 64 * MIB,
@@ -59,10 +64,10 @@ describe("resolveBuildSettings", () => {
   });
 
   it.each([
-    ["memoryMb", 8193, "8193 MiB were asked for, and this host has 8192 MiB of memory"],
-    ["runtimeMemoryMb", 9000, "9000 MiB were asked for, and this host has 8192 MiB of memory"],
+    ["memoryMb", 8193, "8193 MiB were asked for, and this host has 8192 MiB of memory to give"],
+    ["runtimeMemoryMb", 9000, "9000 MiB were asked for, and this host has 8192 MiB of memory to give"],
     ["cpus", 4.5, "4.5 CPUs were asked for, and this host has 4 CPUs"],
-    ["diskMb", 6000, "6000 MiB were asked for, and this host has 5120 MiB of free disk"],
+    ["diskMb", 7000, "7000 MiB were asked for, and this host has 6144 MiB of free disk"],
   ])("refuses more %s than the host has, with both numbers", (field, value, message) => {
     expect(() => resolveBuildSettings({ [field]: value }, host)).toThrow(
       expect.objectContaining({ code: "invalid_argument", message: `builder.${field}: ${message}` }),

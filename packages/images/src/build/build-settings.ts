@@ -1,5 +1,5 @@
 /** What a build gets: what was asked for, checked against what the host has. */
-import type { HostCapacity } from "@holdfast/engine";
+import { type BudgetReport, GUEST_SHARE } from "@holdfast/engine";
 import { formatBytes, HoldfastError } from "@holdfast/protocol";
 import { type BuilderOptions, parseBuilderOptions } from "@holdfast/recipe";
 
@@ -9,6 +9,7 @@ const LEAST_DEFAULT_MEMORY_BYTES = 512 * MIB;
 /** Of what is available, when nobody says: the rest is for this process and for what the kernel keeps. */
 const DEFAULT_MEMORY_SHARE = 0.9;
 const DEFAULT_CPUS = 2;
+const MOST_PIDS = 4096;
 const DEFAULT_DISK_BYTES = 10_240 * MIB;
 const DEFAULT_TIMEOUT_S = 1800;
 export const DEFAULT_FLOOR_BYTES = 1024 * MIB;
@@ -18,6 +19,7 @@ export interface BuildSettings {
   /** The most that a step may be given when it is tried again. */
   readonly mostMemoryBytes: number;
   readonly cpuMillis: number;
+  readonly pids: number;
   readonly diskBytes: number;
   readonly timeoutMs: number;
   readonly floorBytes: number;
@@ -27,18 +29,24 @@ export interface BuildSettings {
   readonly network: boolean;
 }
 
-export function resolveBuildSettings(given: BuilderOptions | undefined, host: HostCapacity): BuildSettings {
+/** What of the host's budget a build can count on. */
+export type BuildRoom = Pick<BudgetReport, "host" | "capacity" | "room" | "reserved">;
+
+export function resolveBuildSettings(given: BuilderOptions | undefined, budget: BuildRoom): BuildSettings {
   const options = parseBuilderOptions(given ?? {});
-  const mostMb = Math.floor(host.memoryBytes / MIB);
-  const memoryMb = within("memoryMb", options.memoryMb, mostMb, "MiB of memory");
-  const floorMb = within("runtimeMemoryMb", options.runtimeMemoryMb, mostMb, "MiB of memory");
+  const { host, capacity, room, reserved } = budget;
+  const mostMb = Math.floor((capacity.memoryBytes - GUEST_SHARE.memoryBytes) / MIB);
+  const memoryMb = within("memoryMb", options.memoryMb, mostMb, "MiB of memory to give");
+  const floorMb = within("runtimeMemoryMb", options.runtimeMemoryMb, mostMb, "MiB of memory to give");
   const cpus = within("cpus", options.cpus, host.cpus, "CPUs");
-  const freeDiskBytes = Math.max(0, host.diskBytes - host.diskUsedBytes);
-  const diskMb = within("diskMb", options.diskMb, Math.floor(freeDiskBytes / MIB), "MiB of free disk");
+  const diskMb = within("diskMb", options.diskMb, Math.floor(room.diskBytes / MIB), "MiB of free disk");
+  const freeDiskBytes = Math.max(0, room.diskBytes - reserved.diskBytes);
+  const freeMemoryBytes = room.memoryBytes - reserved.memoryBytes - GUEST_SHARE.memoryBytes;
   return {
-    memoryBytes: memoryMb === undefined ? defaultMemoryBytes(host) : memoryMb * MIB,
+    memoryBytes: memoryMb === undefined ? defaultMemoryBytes(freeMemoryBytes, mostMb) : memoryMb * MIB,
     mostMemoryBytes: mostMb * MIB,
     cpuMillis: Math.max(10, Math.round((cpus ?? Math.min(DEFAULT_CPUS, host.cpus)) * 1000)),
+    pids: Math.min(MOST_PIDS, Math.floor(capacity.pids / 2)),
     diskBytes: diskMb === undefined ? Math.max(MIB, Math.min(DEFAULT_DISK_BYTES, freeDiskBytes)) : diskMb * MIB,
     timeoutMs: (options.timeoutS ?? DEFAULT_TIMEOUT_S) * 1000,
     floorBytes: floorMb === undefined ? Math.min(DEFAULT_FLOOR_BYTES, mostMb * MIB) : floorMb * MIB,
@@ -48,10 +56,9 @@ export function resolveBuildSettings(given: BuilderOptions | undefined, host: Ho
   };
 }
 
-function defaultMemoryBytes(host: HostCapacity): number {
-  const mib = Math.floor((host.memoryAvailableBytes * DEFAULT_MEMORY_SHARE) / MIB);
-  const most = Math.floor(host.memoryBytes / MIB);
-  return Math.min(DEFAULT_MEMORY_BYTES, Math.max(LEAST_DEFAULT_MEMORY_BYTES, mib * MIB), most * MIB);
+function defaultMemoryBytes(freeBytes: number, mostMb: number): number {
+  const mib = Math.floor((freeBytes * DEFAULT_MEMORY_SHARE) / MIB);
+  return Math.min(DEFAULT_MEMORY_BYTES, Math.max(LEAST_DEFAULT_MEMORY_BYTES, mib * MIB), mostMb * MIB);
 }
 
 function within(field: string, value: number | undefined, most: number, unit: string): number | undefined {

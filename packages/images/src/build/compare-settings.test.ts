@@ -7,6 +7,7 @@ const MIB = 1024 * 1024;
 const had: BuildSettings = {
   memoryBytes: 256 * MIB,
   mostMemoryBytes: 8192 * MIB,
+  pids: 100,
   cpuMillis: 1000,
   diskBytes: 100 * MIB,
   timeoutMs: 5000,

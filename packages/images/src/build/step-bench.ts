@@ -1,5 +1,5 @@
 /** What steps work with, and the sandboxes that they work in. */
-import { createLayerId, type LayerId, type NetworkSpec, type Sandbox } from "@holdfast/engine";
+import { createLayerId, describeWaiting, type LayerId, type NetworkSpec, type Sandbox } from "@holdfast/engine";
 import {
   type CommandCause,
   createSandboxId,
@@ -14,8 +14,8 @@ import type { ImageConfig } from "../types.js";
 import type { BuildFiles } from "./build-files.js";
 import type { BuildSettings } from "./build-settings.js";
 import type { Journal } from "./journal.js";
+import { BASE_STEP } from "./plan.js";
 
-const BUILD_PIDS = 4096;
 const OUTPUT_BYTES = 1024 * 1024;
 const LEAST_DISK_BYTES = 1024 * 1024;
 
@@ -25,6 +25,8 @@ export interface StepBench {
   readonly journal: Journal;
   readonly settings: BuildSettings;
   readonly network: NetworkSpec;
+  /** With whom it waits when the host has no room. */
+  readonly lane: string;
   readonly signal: AbortSignal;
   /** When the build's time is up, by `Date.now()`. */
   readonly endsAtMs: number;
@@ -89,7 +91,7 @@ export async function withSandbox<T>(
         limits: {
           memoryBytes,
           cpuMillis: settings.cpuMillis,
-          pids: BUILD_PIDS,
+          pids: settings.pids,
           diskBytes: Math.max(LEAST_DISK_BYTES, diskBytes),
           outputBytes: OUTPUT_BYTES,
           wallMs: undefined,
@@ -105,7 +107,16 @@ export async function withSandbox<T>(
         network: bench.network,
         makesLayer,
       },
-      { signal },
+      {
+        signal,
+        admission: {
+          kind: "build",
+          lane: bench.lane,
+          // A build has a deadline of its own, which ends this too.
+          waitMs: Math.max(1, bench.endsAtMs - Date.now()),
+          onWaiting: (waiting) => journal.log(BASE_STEP, "info", `the build ${describeWaiting(waiting)}`),
+        },
+      },
     );
     signal.addEventListener("abort", onAbort, { once: true });
     if (signal.aborted) onAbort();

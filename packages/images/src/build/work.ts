@@ -103,7 +103,8 @@ class Work {
     const { store, engine } = context;
     const network: NetworkSpec = order.settings.network ? { kind: "egress", ...egress } : { kind: "none" };
     const { settings } = order;
-    const bench: StepBench = { context, files, journal, settings, network, signal: this.#signal, endsAtMs };
+    const lane = order.owner ?? "";
+    const bench: StepBench = { context, files, journal, settings, network, lane, signal: this.#signal, endsAtMs };
     const claimed = found === undefined ? [...bases.values()] : [found];
     for (const record of claimed) {
       claimImage({ directory: store.directory, layers: engine.layers, holder: journal.id, record });

@@ -57,6 +57,7 @@ function addressRule() {
 const memoryMb = () => wholeNumber("MiB", 8, MAX_MEGABYTES);
 const cpus = () => amount("CPUs", 0.01, 1000);
 const pids = () => wholeNumber("processes", 8, 4_194_304);
+const overcommit = () => amount("times", 1, 1000).default(1);
 const diskMb = () => wholeNumber("MiB", 1, MAX_MEGABYTES);
 
 export interface TemplateLimits {
@@ -188,6 +189,24 @@ const fields = {
   sandboxOutputKb: wholeNumber("KiB", 4, 16_384)
     .default(1024)
     .describe("How much of each command's stdout and of its stderr stays readable"),
+  waitForRoomSeconds: amount("seconds", 0, 86_400)
+    .default(30)
+    .describe("How long a sandbox waits for room on the host if its request does not say; 0: it fails at once"),
+  reserveMemoryMb: wholeNumber("MiB", 0, MAX_MEGABYTES)
+    .nullable()
+    .default(null)
+    .describe("Memory of the host that sandboxes never get. Null: a twentieth of it, from 192 MiB to 2 GiB"),
+  reservePids: wholeNumber("processes", 0, 4_194_304)
+    .nullable()
+    .default(null)
+    .describe("Processes of the host that sandboxes never get. Null: a twentieth of them, from 32 to 1024"),
+  reserveDiskMb: wholeNumber("MiB", 0, MAX_MEGABYTES)
+    .nullable()
+    .default(null)
+    .describe("Disk that sandboxes never get. Null: a fiftieth of it, from 256 MiB to 5 GiB"),
+  overcommitMemory: overcommit().describe("How many times over the host's memory is promised; 1: not at all"),
+  overcommitPids: overcommit().describe("How many times over the host's processes are promised; 1: not at all"),
+  overcommitDisk: overcommit().describe("How many times over the disk is promised; 1: not at all"),
   volumeMb: diskMb().default(10_240).describe("How much a volume may hold"),
   maxTimeoutSeconds: wholeNumber("seconds", 1, MAX_TIMEOUT_MS / 1000)
     .default(86_400)

@@ -2,6 +2,7 @@
 import { HoldfastError, invalidArgument } from "@holdfast/protocol";
 import type { FastifyInstance, FastifyRequest } from "fastify";
 import { z } from "zod";
+import { clientGone } from "../http/client-gone.js";
 import { createBodySchema, createRequestFrom } from "./create-request.js";
 import { networkFromUpdate, networkUpdateSchema } from "./network.js";
 import { bodyOf, type SandboxRoute, sandboxIdOf, timeoutSeconds } from "./request-input.js";
@@ -56,7 +57,10 @@ export function lifecycleRoutes(app: FastifyInstance, surroundings: Surroundings
         volumes: await resolveVolumeMounts(surroundings.parts.volumes, request.caller, body.volumeMounts ?? []),
         defaultTimeoutSeconds,
       });
-      const row = await sandboxes.create(request.caller, wanted, { idempotencyToken });
+      const row = await sandboxes.create(request.caller, wanted, {
+        idempotencyToken,
+        signal: clientGone(reply.raw),
+      });
       if (row.status === "ended") {
         throw new HoldfastError("idempotency_conflict", `the sandbox ${row.id} of this Idempotency-Key has ended`, {
           hint: `${row.ending?.message ?? ""} Use a new key for a new sandbox.`.trim(),

@@ -1,8 +1,9 @@
 /** Sandboxes on their way: made whole, or nothing of them is left; and each token's request made once. */
 import { createHash } from "node:crypto";
-import type { Engine, Sandbox, SandboxSpec } from "@holdfast/engine";
+import type { Engine, Sandbox, SandboxSpec, Waiting } from "@holdfast/engine";
 import { HoldfastError, type SandboxId } from "@holdfast/protocol";
 import type { SandboxRow, Store } from "../store/store.js";
+import { atMostEverySecond } from "./at-most-every-second.js";
 import type { KeyBudget } from "./key-budget.js";
 import type { SandboxLife } from "./sandbox-life.js";
 import type { Caller, CreateRequest } from "./types.js";
@@ -18,30 +19,60 @@ export interface CreationParts {
   /** Takes it from the list; false if it was not there. */
   readonly letGo: (id: SandboxId) => boolean;
   readonly find: (id: SandboxId) => Promise<SandboxRow | undefined>;
+  /** Writes down that it waits. */
+  readonly onWaiting: (row: SandboxRow, waiting: Waiting) => Promise<void>;
+}
+
+export interface CreationOptions {
+  /** How long it may wait for room on the host. */
+  readonly waitMs: number;
+  /** Ends the waiting. What is being made already is made. */
+  readonly signal?: AbortSignal | undefined;
+  readonly onBegun?: (() => void) | undefined;
+}
+
+interface PendingCreation {
+  readonly made: Promise<SandboxRow>;
+  readonly waiting: AbortController;
 }
 
 export class Creations {
   readonly #parts: CreationParts;
-  readonly #pending = new Map<SandboxId, Promise<SandboxRow>>();
+  readonly #pending = new Map<SandboxId, PendingCreation>();
 
   constructor(parts: CreationParts) {
     this.#parts = parts;
   }
 
-  /** `onBegun`: it is there, and only what it is there to run is still waited for. */
-  make(
-    caller: Caller,
-    row: SandboxRow,
-    spec: Partial<SandboxSpec>,
-    options: { readonly onBegun?: () => void } = {},
-  ): Promise<SandboxRow> {
-    const creation = this.#make(caller, row, spec, options.onBegun).finally(() => this.#pending.delete(row.id));
-    this.#pending.set(row.id, creation);
-    return creation;
+  /** `onBegun` of the options: it is there, and only what it is there to run is still waited for. */
+  make(caller: Caller, row: SandboxRow, spec: Partial<SandboxSpec>, options: CreationOptions): Promise<SandboxRow> {
+    const waiting = new AbortController();
+    const onAbort = () => waiting.abort();
+    if (options.signal?.aborted === true) onAbort();
+    options.signal?.addEventListener("abort", onAbort, { once: true });
+    const made = this.#make(caller, row, spec, { ...options, signal: waiting.signal }).finally(() => {
+      options.signal?.removeEventListener("abort", onAbort);
+      this.#pending.delete(row.id);
+    });
+    this.#pending.set(row.id, { made, waiting });
+    return made;
   }
 
+  /** Ends its waiting for room; resolves when nothing is left of it. False if there is no such creation. */
+  async cancel(id: SandboxId): Promise<boolean> {
+    const pending = this.#pending.get(id);
+    if (pending === undefined) return false;
+    pending.waiting.abort();
+    return pending.made.then(
+      () => false,
+      () => true,
+    );
+  }
+
+  /** Nobody waits for a server that is being stopped. */
   async settled(): Promise<void> {
-    await Promise.allSettled(this.#pending.values());
+    for (const { waiting } of this.#pending.values()) waiting.abort();
+    await Promise.allSettled([...this.#pending.values()].map(({ made }) => made));
   }
 
   /** The sandbox that the token gave before; undefined if this is the first time. */
@@ -62,7 +93,7 @@ export class Creations {
         );
       }
       const pending = this.#pending.get(claim.sandboxId);
-      if (pending !== undefined) return pending;
+      if (pending !== undefined) return pending.made;
       const row = await this.#parts.find(claim.sandboxId);
       if (row !== undefined && row.status !== "creating") return row;
       // It came to nothing: the process was killed in the middle. Another may be making it right now.
@@ -77,7 +108,7 @@ export class Creations {
     caller: Caller,
     row: SandboxRow,
     spec: Partial<SandboxSpec>,
-    onBegun: (() => void) | undefined,
+    { waitMs, signal, onBegun }: CreationOptions,
   ): Promise<SandboxRow> {
     const { engine, store, budget } = this.#parts;
     let sandbox: Sandbox | undefined;
@@ -91,14 +122,26 @@ export class Creations {
     let life: SandboxLife;
     try {
       const inserted = store.sandboxes.insert(row);
-      const created = engine.create({
-        ...spec,
-        id: row.id,
-        limits: row.limits,
-        hostname: "sandbox",
-        whenOwnerDies: "keep",
-        labels: { key: row.keyId },
-      });
+      const created = engine.create(
+        {
+          ...spec,
+          id: row.id,
+          limits: row.limits,
+          hostname: "sandbox",
+          whenOwnerDies: "keep",
+          labels: { key: row.keyId },
+        },
+        {
+          admission: {
+            lane: row.keyId,
+            waitMs,
+            signal,
+            onWaiting: atMostEverySecond((waiting) => {
+              inserted.then(() => this.#parts.onWaiting(row, waiting)).catch(() => {});
+            }),
+          },
+        },
+      );
       // Both are waited for, whichever fails: nothing may go on behind our back.
       await Promise.allSettled([inserted, created]);
       sandbox = await created;

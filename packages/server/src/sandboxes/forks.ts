@@ -36,16 +36,20 @@ export async function makeForks(
     readonly spec: ForkPoint["spec"];
     readonly count: number;
     readonly timeoutMs: number;
+    /** How long they may wait for room on the host, all together. */
+    readonly waitMs: number;
   },
 ): Promise<Fork[]> {
   const { caller, source, spec, count, timeoutMs } = options;
+  const deadline = performance.now() + options.waitMs;
   const forks: Promise<Fork>[] = [];
   for (let index = 0; index < count; index++) {
+    const waitMs = Math.max(0, deadline - performance.now());
     let onBegun: () => void = () => {};
     const begun = new Promise<void>((resolve) => {
       onBegun = resolve;
     });
-    const fork = creations.make(caller, forkedRow(source, timeoutMs), spec, { onBegun }).then(
+    const fork = creations.make(caller, forkedRow(source, timeoutMs), spec, { onBegun, waitMs }).then(
       (row): Fork => ({ row }),
       (reason): Fork => ({ error: HoldfastError.from(reason) }),
     );

@@ -2,13 +2,16 @@
 import type { Engine } from "@holdfast/engine";
 import type { HostInfo } from "@holdfast/protocol";
 import type { SandboxLife } from "./sandbox-life.js";
+import type { Caller } from "./types.js";
 
 export async function hostInfo(
   parts: { readonly engine: Engine; readonly version: string },
   lives: readonly SandboxLife[],
+  caller: Caller,
 ): Promise<HostInfo> {
-  const capacity = await parts.engine.capacity();
-  const running = lives.filter((life) => life.row.status === "running").map((life) => life.row.limits);
+  const budget = await parts.engine.budget();
+  const { host: capacity, reserve, room, reserved } = budget;
+  const running = lives.filter((life) => life.row.status === "running").length;
   const held = { running: 0, paused: 0, pids: 0 };
   for (const { sandbox } of lives) {
     // It may end while we look.
@@ -21,7 +24,9 @@ export async function hostInfo(
     version: parts.version,
     memory: {
       capacityBytes: capacity.memoryBytes,
-      promisedBytes: running.reduce((sum, limits) => sum + limits.memoryBytes, 0),
+      reserveBytes: reserve.memoryBytes,
+      roomBytes: room.memoryBytes,
+      promisedBytes: reserved.memoryBytes,
       usedBytes: held.running,
       pausedBytes: held.paused,
       availableBytes: capacity.memoryAvailableBytes,
@@ -29,11 +34,23 @@ export async function hostInfo(
     cpus: capacity.cpus,
     pids: {
       capacity: capacity.pids,
-      promised: running.reduce((sum, limits) => sum + limits.pids, 0),
+      reserve: reserve.pids,
+      room: room.pids,
+      promised: reserved.pids,
       used: held.pids,
     },
-    disk: { capacityBytes: capacity.diskBytes, usedBytes: capacity.diskUsedBytes },
-    sandboxes: { running: running.length, paused: lives.length - running.length },
+    disk: {
+      capacityBytes: capacity.diskBytes,
+      reserveBytes: reserve.diskBytes,
+      roomBytes: room.diskBytes,
+      promisedBytes: reserved.diskBytes,
+      usedBytes: capacity.diskUsedBytes,
+    },
+    reservations: budget.reservations
+      .filter(({ lane }) => caller.kind === "operator" || lane === caller.keyId)
+      .map(({ id, kind, lane, amounts }) => ({ id, kind: kind ?? null, key: lane ?? null, ...amounts })),
+    waiting: budget.waiting,
+    sandboxes: { running, paused: lives.length - running },
     engine: parts.engine.kind,
   };
 }

@@ -1,8 +1,27 @@
 /** What is told of each change in a sandbox's life. */
-import { formatDuration, type SandboxCause, type SandboxEnding, type SandboxLimits } from "@holdfast/protocol";
+import { describeWaiting, type Resource, type Waiting } from "@holdfast/engine";
+import {
+  type EventKind,
+  formatDuration,
+  type SandboxCause,
+  type SandboxEnding,
+  type SandboxLimits,
+} from "@holdfast/protocol";
 import type { NetworkSettings, NewEvent, SandboxRow } from "../store/store.js";
 
+const WAITING_KINDS: Readonly<Record<Resource, EventKind>> = {
+  memoryBytes: "waiting_for_memory",
+  pids: "waiting_for_pids",
+  diskBytes: "waiting_for_disk",
+};
+
 export const lifeEvents = {
+  waiting: (waiting: Waiting): NewEvent => ({
+    kind: WAITING_KINDS[waiting.resource],
+    message: `It ${describeWaiting(waiting)}.`,
+    data: { position: waiting.position, needed: waiting.needed, free: waiting.free },
+  }),
+
   created: ({ template, imageId, memory, limits, timeoutMs }: SandboxRow): NewEvent => ({
     kind: "created",
     message: `Created from ${template}, to live for ${formatDuration(timeoutMs)}.`,

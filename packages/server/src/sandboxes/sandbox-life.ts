@@ -9,35 +9,23 @@
  */
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
-import type { Engine, Sandbox } from "@holdfast/engine";
+import type { Sandbox } from "@holdfast/engine";
 import { HoldfastError, type SandboxCause, type SandboxEnding } from "@holdfast/protocol";
-import type { Logger } from "pino";
-import type { NetworkSettings, NewEvent, SandboxRow, Store } from "../store/store.js";
+import type { NetworkSettings, NewEvent, SandboxRow } from "../store/store.js";
 import { DeliveredOffsets } from "./delivered-offsets.js";
-import type { EventLog } from "./event-log.js";
 import { ExpiryTimer } from "./expiry-timer.js";
 import { lifeEvents } from "./life-events.js";
+import { admissionOf, type LifeParts } from "./life-parts.js";
 import { LifeRecord } from "./life-record.js";
 import { type LastWords, SandboxCommands } from "./live-commands.js";
 import { createLive, type Live } from "./live-sandbox.js";
 import { endedError, endingWithoutSandbox, postmortemOf } from "./postmortem.js";
-import type { LiveSandbox, Opened } from "./types.js";
+import type { Opened } from "./types.js";
 
 /** How long a request waits for a sandbox that is being resumed. */
 const PATIENCE_MS = 10_000;
 /** How long after a failure to end a sandbox whose time is up it is tried again. */
 const RETRY_MS = 5000;
-
-export interface LifeParts {
-  /** Starts what the sandbox's image is there to run, if anything, and waits until it is ready. */
-  readonly startImage: (live: LiveSandbox) => Promise<void>;
-  readonly engine: Engine;
-  readonly store: Store;
-  readonly events: EventLog;
-  readonly log: Logger;
-  /** Where delivered offsets are kept. */
-  readonly directory: string;
-}
 
 /** What is going on right now, if anything. */
 type Transition = "pausing" | "resuming" | "ending";
@@ -102,10 +90,25 @@ export class SandboxLife {
       if (sandbox.state !== "frozen") await sandbox.freeze();
       return;
     }
-    if (sandbox.state === "frozen") await sandbox.thaw();
+    if (sandbox.state === "frozen" && !(await this.#thawAgain(sandbox))) return;
     await this.#adoptCommands();
     await this.#record.fact({ status: "running" }, lifeEvents.adopted());
     this.#goLive();
+  }
+
+  /** Its pause was cut off. False if the host has no room for it any more: then it is paused. */
+  async #thawAgain(sandbox: Sandbox): Promise<boolean> {
+    try {
+      await sandbox.thaw(admissionOf(this.#parts, this.#row));
+      return true;
+    } catch (error) {
+      if (HoldfastError.from(error).code !== "host_capacity") throw error;
+      this.#commandsUnknown = true;
+      const data = { releasedBytes: 0, heldBytes: (await sandbox.stats()).memoryBytes };
+      const event = lifeEvents.frozen("the host has no room for it", data);
+      await this.#record.fact({ status: "paused", memoryKept: true, expiresAt: null }, event);
+      return false;
+    }
   }
 
   /** Only its files were found after a restart of the server. */
@@ -349,7 +352,7 @@ export class SandboxLife {
   /** A pause that failed leaves it running, if it does. */
   async #goOn(): Promise<void> {
     try {
-      if (this.#sandbox?.state === "frozen") await this.#sandbox.thaw();
+      if (this.#sandbox?.state === "frozen") await this.#sandbox.thaw(admissionOf(this.#parts, this.#row));
     } catch (error) {
       this.#complain(error, "a sandbox whose pause failed could not be thawed");
     }
@@ -370,12 +373,12 @@ export class SandboxLife {
   /** Makes it run; resolves to the number of its boots. */
   async #wake(withMemory: boolean): Promise<number> {
     if (this.#sandbox !== undefined && withMemory) {
-      await this.#sandbox.thaw();
+      await this.#sandbox.thaw(admissionOf(this.#parts, this.#row));
       if (this.#commandsUnknown) await this.#adoptCommands();
       return this.#row.boots;
     }
     if (this.#sandbox !== undefined) await this.#stop("a resume without its memory");
-    this.#setSandbox(await this.#parts.engine.boot(this.#row.id));
+    this.#setSandbox(await this.#parts.engine.boot(this.#row.id, { admission: admissionOf(this.#parts, this.#row) }));
     return this.#row.boots + 1;
   }
 

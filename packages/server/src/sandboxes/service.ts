@@ -38,10 +38,11 @@ import { lifeFor, makeForks } from "./forks.js";
 import { hostInfo } from "./host-info.js";
 import { KeyBudget } from "./key-budget.js";
 import { lifeEvents } from "./life-events.js";
-import { endedError } from "./postmortem.js";
+import type { LifeParts } from "./life-parts.js";
+import { endedError, endingWithoutSandbox } from "./postmortem.js";
 import { type Recovery, recover } from "./recovery.js";
 import { type Look, Sampler } from "./sampler.js";
-import { type LifeParts, SandboxLife } from "./sandbox-life.js";
+import { SandboxLife } from "./sandbox-life.js";
 import { Sources } from "./sources.js";
 import { startCommandIn } from "./start-command.js";
 import { discardLater } from "./strays.js";
@@ -100,6 +101,7 @@ export class SandboxService implements Sandboxes {
       events: this.#events,
       log: parts.log,
       directory,
+      waitMs: this.#waitMs,
       startImage: async (live) => {
         const start = this.sources.startOf(live.row.imageId);
         if (start !== null) await startCommandIn(live, start, this.#closing.signal);
@@ -112,6 +114,9 @@ export class SandboxService implements Sandboxes {
       keep: (row) => this.#keep(row, { counted: true }),
       letGo: (id) => this.#lives.delete(id),
       find: (id) => this.#find(id),
+      onWaiting: async (row, waiting) => {
+        await this.#events.apply(row.id, {}, lifeEvents.waiting(waiting));
+      },
     });
     this.#sampler = new Sampler({
       store: parts.store,
@@ -152,7 +157,7 @@ export class SandboxService implements Sandboxes {
   async create(
     caller: Caller,
     request: CreateRequest,
-    options: { idempotencyToken?: string | undefined } = {},
+    options: { idempotencyToken?: string | undefined; signal?: AbortSignal | undefined } = {},
   ): Promise<SandboxRow> {
     checkTimeout(request.timeoutMs, this.#parts.config);
     const source = this.sources.resolve(caller, request);
@@ -184,7 +189,9 @@ export class SandboxService implements Sandboxes {
       endedAt: null,
       ending: null,
     };
-    return this.#creations.make(caller, row, { ...source.spec, mounts: this.#parts.volumes.mountsOf(row.volumes) });
+    const spec = { ...source.spec, mounts: this.#parts.volumes.mountsOf(row.volumes) };
+    const signal = options.idempotencyToken === undefined ? options.signal : undefined;
+    return this.#creations.make(caller, row, spec, { waitMs: request.waitMs ?? this.#waitMs, signal });
   }
 
   async snapshot(caller: Caller, id: string, options: { names?: readonly ImageName[] }): Promise<TakenSnapshot> {
@@ -216,7 +223,14 @@ export class SandboxService implements Sandboxes {
     try {
       const { spec, report } = point;
       const { count } = options;
-      const forks = await makeForks(this.#creations, { caller, source: life.row, spec, count, timeoutMs });
+      const forks = await makeForks(this.#creations, {
+        caller,
+        source: life.row,
+        spec,
+        count,
+        timeoutMs,
+        waitMs: this.#waitMs,
+      });
       return { forks, report };
     } finally {
       await point.release();
@@ -246,7 +260,16 @@ export class SandboxService implements Sandboxes {
   }
 
   async kill(caller: Caller, id: string, by: string): Promise<SandboxEnding> {
+    const row = await this.findAlive(caller, id);
+    // One that is still waiting for room has nothing to end but the waiting.
+    if (row.status === "creating" && (await this.#creations.cancel(row.id))) {
+      return endingWithoutSandbox(row, { kind: "killed", by });
+    }
     return (await this.#life(caller, id)).kill(by);
+  }
+
+  get #waitMs(): number {
+    return this.#parts.config.waitForRoomSeconds * 1000;
   }
 
   async setTimeout(
@@ -391,9 +414,8 @@ export class SandboxService implements Sandboxes {
     return { kind: "missing", ending: row?.ending ?? undefined, endedAt: row?.endedAt ?? undefined };
   }
 
-  host(): Promise<HostInfo> {
-    const lives = [...this.#lives.values()];
-    return hostInfo(this.#parts, lives);
+  host(caller: Caller): Promise<HostInfo> {
+    return hostInfo(this.#parts, [...this.#lives.values()], caller);
   }
 
   envdToken(id: SandboxId): string {

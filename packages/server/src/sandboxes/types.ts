@@ -43,6 +43,8 @@ export interface CreateRequest {
   readonly env: Readonly<Record<string, string>>;
   readonly metadata: Readonly<Record<string, string>>;
   readonly network: NetworkSettings;
+  /** How long it may wait for room on the host; as the server has it if absent. */
+  readonly waitMs?: number | undefined;
 }
 
 /** What a request to a sandbox finds. */
@@ -61,11 +63,15 @@ export interface Forked {
 
 /** Every method that takes a caller answers `sandbox_not_found` for what is not the caller's. */
 export interface Sandboxes {
-  /** With an idempotency token, the same request gives the same sandbox; another request with it `idempotency_conflict`. */
+  /**
+   * Waits for room on the host; the signal ends the waiting, not a creation that is under way, and does nothing with an
+   * idempotency token: somebody may come back for it. With an idempotency token, the same request gives the same sandbox; another
+   * request with it `idempotency_conflict`.
+   */
   create(
     caller: Caller,
     request: CreateRequest,
-    options?: { readonly idempotencyToken?: string | undefined },
+    options?: { readonly idempotencyToken?: string | undefined; readonly signal?: AbortSignal | undefined },
   ): Promise<SandboxRow>;
   /** An ended sandbox is found too, for a day: its status says so. */
   find(caller: Caller, id: string): Promise<SandboxRow>;
@@ -133,7 +139,8 @@ export interface Sandboxes {
   openFor(caller: Caller, id: string): Promise<LiveSandbox>;
   /** By id alone: for requests that prove themselves by the sandbox's own tokens. */
   open(id: string, options?: { readonly wake?: boolean }): Promise<Opened>;
-  host(): Promise<HostInfo>;
+  /** Of what is promised to others a key sees the sums only. */
+  host(caller: Caller): Promise<HostInfo>;
   /** Secrets of a sandbox are derived from the server's own, so they survive it and are stored nowhere. */
   envdToken(id: SandboxId): string;
   trafficToken(id: SandboxId): string;

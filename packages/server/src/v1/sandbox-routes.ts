@@ -1,6 +1,7 @@
 /** Sandboxes: made, found, changed, ended; and the host they are on. */
 import { invalidArgument, type Postmortem, resolveSandboxLimits, type SandboxUsage } from "@holdfast/protocol";
 import type { FastifyPluginAsync, FastifyRequest } from "fastify";
+import { clientGone } from "../http/client-gone.js";
 import type { ServerParts } from "../parts.js";
 import { given } from "./given.js";
 import { bodyOf, expectNothing, queryOf, sandboxId } from "./input.js";
@@ -72,7 +73,7 @@ export function sandboxRoutes(parts: ServerParts): FastifyPluginAsync {
           limits,
           network: { allowInternetAccess: null, allowPublicTraffic: true, settings: null },
         },
-        { idempotencyToken: idempotencyToken(request) },
+        { idempotencyToken: idempotencyToken(request), signal: clientGone(reply.raw) },
       );
       return reply.status(201).send(sandboxInfo(row));
     });
@@ -130,7 +131,7 @@ export function sandboxRoutes(parts: ServerParts): FastifyPluginAsync {
     app.get("/sandboxes/:id/postmortem", postmortem);
     app.get("/host", async (request) => {
       expectNothing(request);
-      return sandboxes.host();
+      return sandboxes.host(request.caller);
     });
   };
 }

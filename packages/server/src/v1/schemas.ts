@@ -3,6 +3,7 @@ import { MAX_TIMEOUT_MS } from "@holdfast/protocol";
 import { z } from "zod";
 import { boundTexts, MAX_ENVIRONMENT_BYTES, MAX_METADATA_BYTES } from "../http/text-record.js";
 
+const MAX_WAIT_MS = 86_400_000;
 const MAX_GRACE_MS = 600_000;
 const MAX_TERMINAL_SIZE = 65_535;
 const MAX_PAGE = 100;
@@ -79,6 +80,7 @@ export const bodies = {
       timeoutMs: timeoutMs.default(300_000),
       onTimeout: z.enum(["kill", "pause", "stop"], { error: "kill, pause or stop" }).default("kill"),
       autoResume: z.boolean().default(false),
+      waitMs: whole(0, MAX_WAIT_MS).optional(),
     })
     .refine(({ template, image }) => template === undefined || image === undefined, {
       path: ["image"],

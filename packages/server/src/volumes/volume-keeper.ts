@@ -11,6 +11,8 @@ import type { Volume, VolumeContent } from "./volumes.js";
 
 const IDLE_MS = 30_000;
 /** Of all keys together, and of one: nobody's slow downloads keep others from their volumes. */
+/** For as long as a request may take to be answered. */
+const ROOM_WAIT_MS = 10_000;
 const MOST_KEPT = 64;
 const MOST_KEPT_PER_KEY = 16;
 /** Requests about one volume; each is a process inside. */
@@ -104,17 +106,20 @@ export class VolumeKeeper implements VolumeContent {
     this.#makeRoom((kept) => kept.volume.keyId === volume.keyId, MOST_KEPT_PER_KEY);
     this.#makeRoom(() => true, MOST_KEPT);
     const id = createSandboxId();
-    const sandbox = this.#engine.create({
-      id,
-      image: { kind: "host" },
-      limits: LIMITS,
-      mounts: [{ source: this.#engine.volumes.path(volume.id), target: INSIDE_PLACE, readOnly: false }],
-      hostname: "volume",
-      defaultUser: "root",
-      // What nobody asks through any more need not be found again.
-      whenOwnerDies: "end",
-      labels: { volume: volume.id },
-    });
+    const sandbox = this.#engine.create(
+      {
+        id,
+        image: { kind: "host" },
+        limits: LIMITS,
+        mounts: [{ source: this.#engine.volumes.path(volume.id), target: INSIDE_PLACE, readOnly: false }],
+        hostname: "volume",
+        defaultUser: "root",
+        // What nobody asks through any more need not be found again.
+        whenOwnerDies: "end",
+        labels: { volume: volume.id },
+      },
+      { admission: { lane: volume.keyId, waitMs: ROOM_WAIT_MS } },
+    );
     const kept: Kept = { volume, id, sandbox, users: 0, timer: undefined };
     const forget = () => this.#forget(kept);
     sandbox.then((made) => made.ended.then(forget), forget);

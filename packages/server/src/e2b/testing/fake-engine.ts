@@ -15,9 +15,13 @@ const CAPACITY = {
   memoryAvailableBytes: 8 * GIB,
   cpus: 4,
   pids: 10_000,
+  pidsAvailable: 10_000,
   diskBytes: 100 * GIB,
   diskUsedBytes: 0,
 } as const satisfies Partial<Awaited<ReturnType<Engine["capacity"]>>>;
+
+const NOTHING = { memoryBytes: 0, pids: 0, diskBytes: 0 };
+const ROOM = { memoryBytes: 15 * GIB, pids: 9000, diskBytes: 90 * GIB };
 
 /** Nothing can be built or kept without one. */
 const NO_LAYERS: Partial<Engine["layers"]> = { has: () => false, list: () => [], users: () => [] };
@@ -99,6 +103,16 @@ export function createFakeEngine(): Engine {
     salvage: () => false,
     sweep: async () => [],
     capacity: async () => CAPACITY,
+    budget: async () => ({
+      host: CAPACITY,
+      reserve: NOTHING,
+      capacity: ROOM,
+      room: ROOM,
+      used: NOTHING,
+      reserved: NOTHING,
+      reservations: [],
+      waiting: 0,
+    }),
     layers: NO_LAYERS as Engine["layers"],
     volumes: NO_VOLUMES as Engine["volumes"],
   };

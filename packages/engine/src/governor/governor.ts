@@ -1,0 +1,287 @@
+/**
+ * Owns the host's budget: nothing starts that the host cannot carry. What does not fit now waits its turn, what never
+ * will is told so at once.
+ */
+import { setTimeout as sleep } from "node:timers/promises";
+import { HoldfastError } from "@holdfast/protocol";
+import type { ProcessIdentity } from "../host/processes.js";
+import { type Amounts, mapAmounts, plus, RESOURCES, type Resource, shortOf } from "./amounts.js";
+import type { ReservationFiles } from "./reservation-files.js";
+import { RESOURCE_WORDS } from "./resource-words.js";
+import type { Admission, BudgetReport, HostBudget, ReservationKind } from "./types.js";
+import { WaitingLine } from "./waiting-line.js";
+
+/** Memory that others give back, and promises that other processes let go of, are noticed this often. */
+const LOOK_AGAIN_MS = 200;
+/** Two processes that asked at the same moment may both have stepped back. */
+const ATTEMPTS = 4;
+const MAX_PAUSE_MS = 8;
+const RETRY_AFTER_SECONDS = 5;
+
+export interface AdmissionRequest {
+  readonly id: string;
+  readonly kind: ReservationKind;
+  readonly lane: string;
+  readonly amounts: Amounts;
+  /** The path of what is there as long as the thing itself is. */
+  readonly record: string;
+}
+
+type AdmitOptions = Omit<Admission, "kind" | "lane">;
+
+interface PendingAdmission {
+  readonly lane: string;
+  readonly since: number;
+  readonly request: AdmissionRequest;
+  readonly settle: (outcome: { admitted: true } | { admitted: false; error: HoldfastError }) => void;
+  readonly onWaiting: Admission["onWaiting"];
+  shortage: Shortage;
+  position: number;
+}
+
+interface Shortage {
+  readonly resource: Resource;
+  readonly needed: number;
+  readonly free: number;
+}
+
+export class Governor {
+  readonly #files: ReservationFiles;
+  readonly #us: ProcessIdentity;
+  readonly #readBudget: () => HostBudget;
+  readonly #line = new WaitingLine<PendingAdmission>();
+  /** What this process has been promised, by id. */
+  readonly #ours = new Map<string, Amounts>();
+  /** Those that have nothing yet: two of one id would take each other's. */
+  readonly #asking = new Set<string>();
+  #timer: NodeJS.Timeout | undefined;
+
+  constructor(parts: {
+    readonly files: ReservationFiles;
+    readonly us: ProcessIdentity;
+    readonly readBudget: () => HostBudget;
+  }) {
+    this.#files = parts.files;
+    this.#us = parts.us;
+    this.#readBudget = parts.readBudget;
+  }
+
+  report(): BudgetReport {
+    const reservations = this.#files.list().map(({ id, amounts, kind, lane }) => ({ id, amounts, kind, lane }));
+    return { ...this.#readBudget(), reserved: this.#files.sum(), reservations, waiting: this.#line.length };
+  }
+
+  /** Resolves when the amounts are promised. They stay so until `release`, whatever becomes of this process. */
+  async reserve(request: AdmissionRequest, options: AdmitOptions = {}): Promise<void> {
+    const { id } = request;
+    if (this.#asking.has(id) || this.#files.find(id).length > 0) {
+      throw new HoldfastError("sandbox_exists", `there is a sandbox with id ${id} already`);
+    }
+    this.#asking.add(id);
+    try {
+      await this.#admit(request, options);
+    } finally {
+      this.#asking.delete(id);
+    }
+  }
+
+  /** The same for more than is promised already. */
+  async grow(request: AdmissionRequest, options: AdmitOptions = {}): Promise<void> {
+    if (!this.#ours.has(request.id)) throw new HoldfastError("engine_fault", `nothing is reserved for ${request.id}`);
+    await this.#admit(request, options);
+  }
+
+  async #admit(request: AdmissionRequest, options: AdmitOptions): Promise<void> {
+    const { signal } = options;
+    if (signal?.aborted) throw canceled();
+    this.#refuseImpossible(request);
+    const waitMs = options.waitMs ?? 0;
+    if (waitMs === 0) {
+      let shortage = this.#try(request);
+      for (let attempt = 1; attempt < ATTEMPTS && shortage !== null; attempt++) {
+        await sleep(Math.random() * MAX_PAUSE_MS);
+        shortage = this.#try(request);
+      }
+      if (shortage !== null) throw noRoom(shortage, 0);
+      return;
+    }
+    // Whoever comes while others wait joins them.
+    if (this.#line.length === 0 && this.#try(request) === null) return;
+    await this.#wait(request, { ...options, waitMs });
+  }
+
+  /** Makes a promise smaller, which always fits. */
+  shrink(id: string, amounts: Amounts): void {
+    const before = this.#ours.get(id);
+    if (before === undefined) return;
+    const less = mapAmounts((resource) => Math.min(before[resource], amounts[resource]));
+    if (RESOURCES.every((resource) => less[resource] === before[resource])) return;
+    this.#files.change(id, before, less, () => true);
+    this.#ours.set(id, less);
+    this.#serve();
+  }
+
+  release(id: string): void {
+    const ours = this.#ours.get(id);
+    for (const amounts of ours === undefined ? this.#files.find(id) : [ours]) this.#files.release(id, amounts);
+    this.#ours.delete(id);
+    this.#serve();
+  }
+
+  /** This process answers for it now; if the promise was lost, it is made anew, whatever there is. */
+  adopt(request: AdmissionRequest): void {
+    const { id, kind, lane, record } = request;
+    for (const amounts of this.#files.find(id)) this.#files.release(id, amounts);
+    this.#files.handOver(id, request.amounts, { kind, lane, record, owner: this.#us });
+    this.#ours.set(id, request.amounts);
+  }
+
+  /** Lets go of what was promised to things that are no more, by processes that are no more. */
+  removeStale(isThere: (record: string, id: string) => boolean): void {
+    if (this.#files.removeStale(isThere).length > 0) this.#serve();
+  }
+
+  /** Nobody waits for us any more. */
+  close(): void {
+    clearInterval(this.#timer);
+    for (const pending of this.#line.inOrder()) {
+      this.#line.remove(pending);
+      pending.settle({ admitted: false, error: canceled() });
+    }
+  }
+
+  /** Null if it was admitted. */
+  #try(request: AdmissionRequest): Shortage | null {
+    const { id, kind, lane, record, amounts } = request;
+    const before = this.#ours.get(id);
+    const more = before === undefined ? amounts : mapAmounts((resource) => amounts[resource] - before[resource]);
+    const budget = this.#readBudget();
+    let shortage: Shortage | undefined;
+    const fits = (sum: Amounts) => {
+      shortage = shortIn(more, sum, budget);
+      return shortage === undefined;
+    };
+    const taken =
+      before === undefined
+        ? this.#files.take(id, amounts, { kind, lane, record, owner: this.#us }, fits)
+        : this.#files.change(id, before, amounts, fits);
+    if (!taken && shortage !== undefined) return shortage;
+    this.#ours.set(id, amounts);
+    return null;
+  }
+
+  #wait(request: AdmissionRequest, options: AdmitOptions & { readonly waitMs: number }): Promise<void> {
+    const { signal, waitMs, onWaiting } = options;
+    return new Promise((resolve, reject) => {
+      const finish = () => {
+        clearTimeout(deadline);
+        signal?.removeEventListener("abort", onAbort);
+      };
+      const giveUp = (error: HoldfastError) => {
+        if (!this.#line.remove(pending)) return;
+        finish();
+        this.#stopLookingIfIdle();
+        this.#tellPositions();
+        reject(error);
+      };
+      const onAbort = () => giveUp(canceled());
+      const deadline = setTimeout(() => giveUp(noRoom(pending.shortage, waitMs)), waitMs);
+      signal?.addEventListener("abort", onAbort, { once: true });
+      const budget = this.#readBudget();
+      const pending: PendingAdmission = {
+        lane: request.lane,
+        since: performance.now(),
+        request,
+        onWaiting,
+        position: 0,
+        shortage: shortIn(request.amounts, plus(this.#files.sum(), request.amounts), budget) ?? {
+          resource: "memoryBytes",
+          needed: request.amounts.memoryBytes,
+          free: 0,
+        },
+        settle: (outcome) => {
+          finish();
+          if (outcome.admitted) resolve();
+          else reject(outcome.error);
+        },
+      };
+      this.#line.add(pending);
+      this.#timer ??= setInterval(() => this.#serve(), LOOK_AGAIN_MS);
+      this.#serve();
+    });
+  }
+
+  #serve(): void {
+    if (this.#line.length === 0) return;
+    this.#line.serve((pending) => {
+      const shortage = this.#try(pending.request);
+      if (shortage === null) {
+        pending.settle({ admitted: true });
+        return true;
+      }
+      pending.shortage = shortage;
+      return false;
+    }, performance.now());
+    this.#stopLookingIfIdle();
+    this.#tellPositions();
+  }
+
+  #stopLookingIfIdle(): void {
+    if (this.#line.length > 0) return;
+    clearInterval(this.#timer);
+    this.#timer = undefined;
+  }
+
+  #tellPositions(): void {
+    for (const [index, pending] of this.#line.inOrder().entries()) {
+      const position = index + 1;
+      if (pending.position === position) continue;
+      pending.position = position;
+      pending.onWaiting?.({ position, ...pending.shortage });
+    }
+  }
+
+  #refuseImpossible({ amounts }: AdmissionRequest): void {
+    const { capacity, reserve } = this.#readBudget();
+    const resource = shortOf(amounts, capacity);
+    if (resource === undefined) return;
+    const { word, show } = RESOURCE_WORDS[resource];
+    throw new HoldfastError(
+      "invalid_argument",
+      `limits.${resource}: ${show(amounts[resource])} of ${word} can never be had here: this host has ${show(capacity[resource])} to give, beside ${show(reserve[resource])} that it keeps for itself`,
+      {
+        hint: "Ask for less.",
+        details: {
+          field: `limits.${resource}`,
+          asked: amounts[resource],
+          capacity: capacity[resource],
+          reserve: reserve[resource],
+        },
+      },
+    );
+  }
+}
+
+/** `sum` is everything that is promised, what is asked for included. */
+function shortIn(asked: Amounts, sum: Amounts, { room }: HostBudget): Shortage | undefined {
+  const free = mapAmounts((resource) => room[resource] - (sum[resource] - asked[resource]));
+  const resource = shortOf(asked, free);
+  return resource === undefined ? undefined : { resource, needed: asked[resource], free: Math.max(0, free[resource]) };
+}
+
+function canceled(): HoldfastError {
+  return new HoldfastError("canceled", "the operation was canceled while it waited for room on the host");
+}
+
+function noRoom({ resource, needed, free }: Shortage, waitedMs: number): HoldfastError {
+  const { word, show } = RESOURCE_WORDS[resource];
+  const waited = waitedMs === 0 ? "" : ` after ${Math.round(waitedMs / 100) / 10} s of waiting`;
+  return new HoldfastError(
+    "host_capacity",
+    `the host has no room${waited}: ${show(needed)} of ${word} are needed, ${show(free)} are free`,
+    {
+      hint: "End sandboxes that are no longer needed, ask for less, or try again later.",
+      details: { resource, needed, free, retryAfterSeconds: RETRY_AFTER_SECONDS },
+    },
+  );
+}

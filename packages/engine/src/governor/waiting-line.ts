@@ -1,0 +1,90 @@
+/**
+ * Who is next. Each lane (a key, usually) has its own line, and the lanes take turns, so that whoever asks for a hundred
+ * at once delays nobody else by more than one.
+ *
+ * Someone who does not fit may be passed by others who do, but not for ever: after a while nobody passes any more, and
+ * what frees up is kept for them.
+ */
+
+export interface Waiter {
+  readonly lane: string;
+  readonly since: number;
+}
+
+/** How long a waiter may be passed by smaller ones. */
+export const PATIENCE_MS = 10_000;
+
+export class WaitingLine<W extends Waiter> {
+  /** In the order of their turns: the first lane is next. */
+  readonly #lanes = new Map<string, W[]>();
+
+  get length(): number {
+    let length = 0;
+    for (const waiters of this.#lanes.values()) length += waiters.length;
+    return length;
+  }
+
+  add(waiter: W): void {
+    const waiters = this.#lanes.get(waiter.lane);
+    if (waiters === undefined) this.#lanes.set(waiter.lane, [waiter]);
+    else waiters.push(waiter);
+  }
+
+  remove(waiter: W): boolean {
+    const waiters = this.#lanes.get(waiter.lane);
+    const index = waiters?.indexOf(waiter) ?? -1;
+    if (waiters === undefined || index === -1) return false;
+    waiters.splice(index, 1);
+    if (waiters.length === 0) this.#lanes.delete(waiter.lane);
+    return true;
+  }
+
+  /** All of them in the order in which their turns come: one of each lane, then the second of each. */
+  inOrder(): W[] {
+    const lanes = [...this.#lanes.values()];
+    const longest = lanes.reduce((most, waiters) => Math.max(most, waiters.length), 0);
+    const order: W[] = [];
+    for (let round = 0; round < longest; round++) {
+      for (const waiters of lanes) {
+        const waiter = waiters[round];
+        if (waiter !== undefined) order.push(waiter);
+      }
+    }
+    return order;
+  }
+
+  /**
+   * Lets in whoever can be, in order: `admit` tries one and says whether it fitted. A lane that had its turn goes to the
+   * end. Stops at the first whose patience is over and who still does not fit.
+   */
+  serve(admit: (waiter: W) => boolean, now: number): void {
+    let progressed = true;
+    while (progressed) {
+      progressed = false;
+      for (const waiter of this.#heads(now)) {
+        if (admit(waiter)) {
+          this.#served(waiter);
+          progressed = true;
+          break;
+        }
+        if (now - waiter.since >= PATIENCE_MS) return;
+      }
+    }
+  }
+
+  /** The first of each lane; those whose patience is over before all others, the longest waiting first. */
+  #heads(now: number): W[] {
+    const heads = [...this.#lanes.values()].flatMap((waiters) => waiters[0] ?? []);
+    const overdue = heads.filter((waiter) => now - waiter.since >= PATIENCE_MS).sort((a, b) => a.since - b.since);
+    return [...overdue, ...heads.filter((waiter) => now - waiter.since < PATIENCE_MS)];
+  }
+
+  #served(waiter: W): void {
+    const { lane } = waiter;
+    this.remove(waiter);
+    const rest = this.#lanes.get(lane);
+    if (rest === undefined) return;
+    this.#lanes.delete(lane);
+    this.#lanes.set(lane, rest);
+  }
+}

@@ -1,0 +1,21 @@
+import type { BudgetSettings } from "@holdfast/engine";
+import type { ServerConfig } from "./schema.js";
+
+const MIB = 1024 * 1024;
+
+/** What of the host is kept back and how many times over it is promised, as the engine takes it. */
+export function budgetSettings(config: ServerConfig): BudgetSettings {
+  const { reserveMemoryMb, reservePids, reserveDiskMb } = config;
+  return {
+    reserve: {
+      ...(reserveMemoryMb === null ? {} : { memoryBytes: reserveMemoryMb * MIB }),
+      ...(reservePids === null ? {} : { pids: reservePids }),
+      ...(reserveDiskMb === null ? {} : { diskBytes: reserveDiskMb * MIB }),
+    },
+    overcommit: {
+      memoryBytes: config.overcommitMemory,
+      pids: config.overcommitPids,
+      diskBytes: config.overcommitDisk,
+    },
+  };
+}

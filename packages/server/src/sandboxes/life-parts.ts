@@ -1,0 +1,29 @@
+/** What all sandboxes' lives share, and how one of them is let in again. */
+import type { Admission, Engine } from "@holdfast/engine";
+import type { Logger } from "pino";
+import type { SandboxRow, Store } from "../store/store.js";
+import { atMostEverySecond } from "./at-most-every-second.js";
+import type { EventLog } from "./event-log.js";
+import { lifeEvents } from "./life-events.js";
+import type { LiveSandbox } from "./types.js";
+
+export interface LifeParts {
+  /** Starts what the sandbox's image is there to run, if anything, and waits until it is ready. */
+  readonly startImage: (live: LiveSandbox) => Promise<void>;
+  readonly engine: Engine;
+  readonly store: Store;
+  readonly events: EventLog;
+  readonly log: Logger;
+  /** Where delivered offsets are kept. */
+  readonly directory: string;
+  /** How long a paused one may wait for room on the host to run again. */
+  readonly waitMs: number;
+}
+
+/** For a sandbox that was paused: it waits behind others of its key, and its events say so. */
+export function admissionOf({ events, waitMs }: LifeParts, { id, keyId }: SandboxRow): Admission {
+  const onWaiting = atMostEverySecond<Parameters<NonNullable<Admission["onWaiting"]>>[0]>((waiting) => {
+    events.apply(id, {}, lifeEvents.waiting(waiting)).catch(() => {});
+  });
+  return { lane: keyId, waitMs, onWaiting };
+}
