@@ -14,6 +14,7 @@
  *   holdfast-launch seed-make …    makes what new layers' inode numbers begin at
  *   holdfast-launch quota-enable … turns quotas on in a btrfs pool
  *   holdfast-launch reclaim …      makes the kernel take back memory of a cgroup, for a bounded time
+ *   holdfast-launch watch          tells of cgroups that run short of memory, as long as its stdin is open
  *
  * Every failure is one line on the status descriptor (start) or stderr (the others): `failed step: what: why`, exit 125.
  */
@@ -62,6 +63,9 @@ _Noreturn void copy_tree(const char *source, const char *target);
 int seed_make_main(const char *pool);
 void number_layer(const char *path, const char *seed, const char *fresh);
 int layer_id_main(const char *path);
+
+/* watch.c */
+int watch_main(void);
 
 /* userns.c: a descriptor of a user namespace that maps 0..65535 inside to base.. outside, owned by `base`. */
 int userns_create(uid_t base);

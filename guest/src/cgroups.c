@@ -58,8 +58,11 @@ static bool write_number_if_present(int directory, uint64_t command, const char 
 
 static bool limit_memory(const struct cgroups *cgroups, uint64_t command, uint64_t bytes) {
     if (cgroups->memory >= 0)
+        /* A sandbox whose limit can grow is held at it instead of killed, which its children inherit; nobody would ever come to
+         * the aid of a command that is held at a limit of its own. */
         return write_number(cgroups->memory, command, "memory.limit_in_bytes", bytes) &&
-               write_number_if_present(cgroups->memory, command, "memory.memsw.limit_in_bytes", bytes);
+               write_number_if_present(cgroups->memory, command, "memory.memsw.limit_in_bytes", bytes) &&
+               write_number_if_present(cgroups->memory, command, "memory.oom_control", 0);
     if (cgroups->unified >= 0)
         return write_number(cgroups->unified, command, "memory.max", bytes) &&
                write_number_if_present(cgroups->unified, command, "memory.swap.max", 0);

@@ -1,5 +1,5 @@
 /** Numbers and variables as they are typed. Each mistake is named by its flag, with what would be right. */
-import { invalidArgument } from "@holdfast/protocol";
+import { invalidArgument, parseSizeRange } from "@holdfast/protocol";
 
 export type Environment = Readonly<Record<string, string | undefined>>;
 
@@ -37,4 +37,11 @@ export function parsePairs(flag: string, entries: readonly string[]): Record<str
     pairs[entry.slice(0, equals)] = entry.slice(equals + 1);
   }
   return pairs;
+}
+
+/** `--memory 256m`, or `--memory 128m..1g` for a limit that starts with the first and may grow to the second. */
+export function parseMemory(text: string | undefined): { memoryBytes?: number; memoryMaxBytes?: number } {
+  if (text === undefined) return {};
+  const { bytes, maxBytes } = parseSizeRange(text, "--memory");
+  return { memoryBytes: bytes, ...(maxBytes === undefined ? {} : { memoryMaxBytes: maxBytes }) };
 }

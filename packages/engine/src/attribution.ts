@@ -9,6 +9,7 @@ import {
   type CommandEnding,
   describeCommandEnding,
   type Incident,
+  type MemoryLimitChange,
   type OomVictim,
   type OutOfDisk,
   type OutOfMemory,
@@ -38,6 +39,8 @@ export interface Evidence {
   /** Undefined if the command's cgroup was gone before it could be read. */
   readonly counters: CommandCounters | undefined;
   readonly sandboxLimits: SandboxLimits;
+  /** How the sandbox's memory limit had moved by itself; absent if it does not. */
+  readonly limitHistory?: readonly MemoryLimitChange[];
   readonly commandLimits: {
     readonly memoryBytes?: number | undefined;
     readonly pids?: number | undefined;
@@ -73,6 +76,7 @@ function findOutOfMemory(evidence: Evidence): OutOfMemory | undefined {
     peakBytes: counters.memoryPeakBytes ?? null,
     kills: counters.oomKills,
     victims: evidence.victims,
+    ...(scope === "sandbox" && (evidence.limitHistory?.length ?? 0) > 0 && { limitHistory: evidence.limitHistory }),
   };
 }
 

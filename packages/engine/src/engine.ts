@@ -15,12 +15,14 @@ import type { Duplex, Readable, Writable } from "node:stream";
 import type {
   CommandEnding,
   CommandLimits,
+  MemoryLimitChange,
   ProcessRow,
+  ResizeLimits,
   SandboxEnding,
   SandboxId,
   SandboxLimits,
 } from "@holdfast/protocol";
-import type { Admission, BudgetReport, HostCapacity } from "./governor/types.js";
+import type { Admission, BudgetReport, HostCapacity, MemoryEvent } from "./governor/types.js";
 import type { LayerId, Layers, SnapshotReport } from "./layers.js";
 import type { Volumes } from "./volumes.js";
 
@@ -204,6 +206,8 @@ export interface SandboxStats {
   readonly memoryCacheBytes: number;
   readonly memoryPeakBytes: number | null;
   readonly memoryLimitBytes: number;
+  /** How far the limit may grow by itself. */
+  readonly memoryCeilingBytes: number;
   readonly pids: number;
   readonly pidsLimit: number;
   readonly cpuMs: number;
@@ -240,7 +244,11 @@ export interface Sandbox {
   dial(target: { readonly port: number } | { readonly path: string }): Promise<Duplex>;
   stats(): Promise<SandboxStats>;
   /** More than the host has room for is `host_capacity`, and nothing changes. */
-  resize(limits: { readonly memoryBytes?: number; readonly cpuMillis?: number; readonly pids?: number }): Promise<void>;
+  resize(limits: ResizeLimits): Promise<void>;
+  /** How its memory limit has moved by itself, the newest last: a limit with a ceiling does. */
+  readonly limitHistory: readonly MemoryLimitChange[];
+  /** Calls `listener` whenever it is held at its memory limit, or the limit moves by itself. Returns what ends that. */
+  onMemory(listener: (event: MemoryEvent) => void): () => void;
   /** While it stands still, the host's budget counts what it holds and no longer what it may take. */
   freeze(): Promise<void>;
   /** Its limits must fit into the host's budget again, and may wait for that. */

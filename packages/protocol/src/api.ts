@@ -62,6 +62,7 @@ export interface SandboxInfo {
   readonly createdAt: string;
   /** When its time is up; null once it has ended. */
   readonly expiresAt: string | null;
+  /** As they were asked for. A memory limit with a ceiling moves by itself: what it is now is in the usage. */
   readonly limits: Omit<SandboxLimits, "wallMs">;
   readonly metadata: Readonly<Record<string, string>>;
   readonly onTimeout: "kill" | "pause" | "stop";
@@ -85,6 +86,8 @@ export interface SandboxUsage {
   readonly memoryBytes: number;
   readonly memoryPeakBytes: number | null;
   readonly memoryLimitBytes: number;
+  /** How far the limit may grow by itself; the limit itself if it does not. */
+  readonly memoryCeilingBytes: number;
   readonly pids: number;
   readonly pidsLimit: number;
   readonly cpuMs: number;
@@ -190,6 +193,10 @@ export const EVENT_KINDS = [
   "resumed",
   "timeout_changed",
   "resized",
+  "memory_held",
+  "memory_grown",
+  "memory_shrunk",
+  "memory_let_go",
   "network_changed",
   "adopted",
   "snapshotted",

@@ -4,6 +4,7 @@
  * what is known about why.
  */
 import type { SandboxId } from "./ids.js";
+import type { MemoryLimitChange } from "./limits.js";
 
 export type Signal = `SIG${string}`;
 
@@ -28,6 +29,8 @@ export interface OutOfMemory {
   readonly peakBytes: number | null;
   readonly kills: number;
   readonly victims: readonly OomVictim[];
+  /** How the limit had moved until then, if it is one that does; the newest last. */
+  readonly limitHistory?: readonly MemoryLimitChange[];
 }
 
 export interface OutOfPids {

@@ -19,12 +19,22 @@ function describeVictim(victim: OomVictim): string {
   return `${victim.name}${pid}${held}`;
 }
 
+/** "which had grown from 128 MiB to 192 MiB and 256 MiB" */
+function describeLimitHistory({ limitHistory = [] }: OutOfMemory): string {
+  const [first] = limitHistory;
+  if (first === undefined) return "";
+  const steps = limitHistory.map(({ toBytes }) => formatBytes(toBytes));
+  const last = steps.pop() ?? "";
+  const way = steps.length === 0 ? last : `${steps.slice(-5).join(", ")} and ${last}`;
+  return `which had moved from ${formatBytes(first.fromBytes)} to ${way}`;
+}
+
 function describeOutOfMemory(cause: OutOfMemory, memoryFlag = MEMORY_FLAG): string {
   const limit = cause.limitBytes === null ? "" : `limit ${formatBytes(cause.limitBytes)}`;
   const peak = cause.peakBytes === null ? "" : `peak ${formatBytes(cause.peakBytes)}`;
   const victims = cause.victims.slice(0, 3).map(describeVictim);
   if (cause.victims.length > 3) victims.push(`and ${cause.victims.length - 3} more`);
-  const numbers = [limit, peak, ...victims].filter((part) => part !== "").join(", ");
+  const numbers = [limit, describeLimitHistory(cause), peak, ...victims].filter((part) => part !== "").join(", ");
   if (cause.scope === "host") {
     return `the host itself ran out of memory (${numbers}). Run fewer sandboxes at once, or give the host more memory.`;
   }

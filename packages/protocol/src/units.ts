@@ -13,6 +13,17 @@ export function parseSize(text: string, field = "size"): number {
   return Math.round(bytes);
 }
 
+/** "256m", or "128m..1g": where it starts, and how far it may grow. */
+export function parseSizeRange(text: string, field = "size"): { readonly bytes: number; readonly maxBytes?: number } {
+  const [start = "", max, ...rest] = text.split("..");
+  if (rest.length > 0) throw invalidArgument(field, text, 'a size such as "256m", or two such as "128m..1g"');
+  const bytes = parseSize(start, field);
+  if (max === undefined) return { bytes };
+  const maxBytes = parseSize(max, field);
+  if (maxBytes < bytes) throw invalidArgument(field, text, "a second size that is not below the first");
+  return { bytes, maxBytes };
+}
+
 /** "30s", "500ms", "1.5h", "90" (seconds). */
 export function parseDuration(text: string, field = "duration"): number {
   const match = /^(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?$/i.exec(text.trim());

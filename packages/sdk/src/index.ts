@@ -22,6 +22,7 @@ export {
   type Incident,
   type MemoryReport,
   type Postmortem,
+  type ResizeLimits,
   type SandboxCause,
   type SandboxEnding,
   type SandboxEvent,
@@ -43,5 +44,5 @@ export { Images, type TransferOptions, type TransferProgress } from "./images.js
 export type { ListOptions, PageOptions } from "./list.js";
 export type { OutputItem, OutputOffsets } from "./output.js";
 export type { CommandLine, CommandOptions, RunOptions, RunResult, StartOptions, StreamedCommand } from "./run.js";
-export { type CreateOptions, type Forks, type ResizeLimits, Sandbox } from "./sandbox.js";
+export { type CreateOptions, type Forks, type MemoryRange, Sandbox } from "./sandbox.js";
 export type { ConnectionOptions, Content } from "./transport.js";

@@ -6,10 +6,11 @@ import {
   type ForkList,
   HoldfastError,
   type Postmortem,
+  parseSize,
+  type ResizeLimits,
   type SandboxEnding,
   type SandboxEvent,
   type SandboxInfo,
-  type SandboxLimits,
   type SandboxUsage,
   type SnapshotInfo,
 } from "@holdfast/protocol";
@@ -38,6 +39,8 @@ export interface CreateOptions extends Omit<CreateSandboxBody, "image">, Waiting
   readonly image?: string | Image | undefined;
   /** Short for `limits.memoryBytes`, in MiB. */
   readonly memoryMb?: number | undefined;
+  /** A limit that starts small and grows while there is room on the host, instead of `memoryMb`. */
+  readonly memory?: MemoryRange | undefined;
   /** Short for `limits.cpuMillis`; may be a fraction. */
   readonly cpus?: number | undefined;
   /** Short for `limits.diskBytes`, in MiB. */
@@ -56,8 +59,11 @@ export type Forks = Sandbox[] & {
   readonly method: ForkList["method"];
 };
 
-/** The limits that can be changed while it runs. */
-export type ResizeLimits = Partial<Pick<SandboxLimits, "memoryBytes" | "cpuMillis" | "pids">>;
+/** In bytes, or as texts such as "128m" and "1g". */
+export interface MemoryRange {
+  readonly start: number | string;
+  readonly max: number | string;
+}
 
 /** All of them: one that is missing here or there is a type error. */
 const CREATE_OPTIONS: Readonly<Record<keyof (CreateOptions & ConnectionOptions), true>> = {
@@ -71,6 +77,7 @@ const CREATE_OPTIONS: Readonly<Record<keyof (CreateOptions & ConnectionOptions),
   onTimeout: true,
   autoResume: true,
   memoryMb: true,
+  memory: true,
   cpus: true,
   diskMb: true,
   onBuildLog: true,
@@ -116,9 +123,15 @@ const MIB = 1024 * 1024;
 
 /** One way to say it is enough; with two there would have to be a winner. */
 function limitsOf(options: CreateOptions): CreateSandboxBody["limits"] {
-  const { limits, memoryMb, cpus, diskMb } = options;
+  const { limits, memoryMb, memory, cpus, diskMb } = options;
+  if (memory !== undefined && memoryMb !== undefined) {
+    throw new HoldfastError("invalid_argument", "create.memory: is given twice, here and as memoryMb", {
+      details: { field: "memory" },
+    });
+  }
   const short = {
     ...(memoryMb === undefined ? {} : { memoryBytes: Math.round(memoryMb * MIB) }),
+    ...(memory === undefined ? {} : rangeOf(memory)),
     ...(cpus === undefined ? {} : { cpuMillis: Math.round(cpus * 1000) }),
     ...(diskMb === undefined ? {} : { diskBytes: Math.round(diskMb * MIB) }),
   };
@@ -130,6 +143,12 @@ function limitsOf(options: CreateOptions): CreateSandboxBody["limits"] {
     }
   }
   return Object.keys(short).length === 0 ? limits : { ...limits, ...short };
+}
+
+function rangeOf({ start, max }: MemoryRange): { memoryBytes: number; memoryMaxBytes: number } {
+  const bytesOf = (name: string, size: number | string) =>
+    typeof size === "number" ? size : parseSize(size, `create.memory.${name}`);
+  return { memoryBytes: bytesOf("start", start), memoryMaxBytes: bytesOf("max", max) };
 }
 
 /** Makes sure that it is there. One that has ended is found too, for a day. */

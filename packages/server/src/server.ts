@@ -6,6 +6,7 @@ import { BubblewrapEngine } from "@holdfast/engine";
 import { openImages } from "@holdfast/images";
 import type { Logger } from "pino";
 import { budgetSettings } from "./config/budget-settings.js";
+import { fitToHost } from "./config/fit-to-host.js";
 import type { ServerConfig } from "./config/schema.js";
 import { createEnvdApp } from "./envd/envd-app.js";
 import { Gate } from "./gate.js";
@@ -93,7 +94,8 @@ export async function startServer(options: {
   readonly config: ServerConfig;
   readonly log: Logger;
 }): Promise<RunningServer> {
-  const { config, log } = options;
+  const { log } = options;
+  let { config } = options;
   const directory = serverDirectory(config.stateDirectory);
   mkdirSync(directory, { recursive: true, mode: 0o700 });
   const socketPath = operatorSocketPath(config.stateDirectory);
@@ -114,8 +116,10 @@ export async function startServer(options: {
       pool: config.pool,
       log,
       budget: budgetSettings(config),
+      holdWaitMs: config.holdSeconds * 1000,
     });
     undo.push(() => engine.close({ sandboxes: "keep" }));
+    config = fitToHost(config, await engine.capacity(), log);
     const images = await openImages({
       engine,
       stateDirectory: config.stateDirectory,

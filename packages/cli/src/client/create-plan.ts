@@ -7,7 +7,7 @@ import {
   parseDuration,
   parseSize,
 } from "@holdfast/protocol";
-import { type Environment, parseCount, parseCpus, parseEnvironment, parsePairs } from "../parse-flags.js";
+import { type Environment, parseCount, parseCpus, parseEnvironment, parseMemory, parsePairs } from "../parse-flags.js";
 
 export interface CreateLimitFlags {
   readonly template?: string;
@@ -47,7 +47,7 @@ export function planCreate(flags: CreateLimitFlags, env: Environment): CreateSan
     ...(flags.image === undefined ? {} : { image: flags.image }),
     ...(flags.strict === true ? { strict: true } : {}),
     limits: {
-      ...(flags.memory === undefined ? {} : { memoryBytes: parseSize(flags.memory, "--memory") }),
+      ...parseMemory(flags.memory),
       ...(flags.cpus === undefined ? {} : { cpuMillis: parseCpus(flags.cpus) }),
       ...(flags.pids === undefined ? {} : { pids: parseCount("--pids", flags.pids) }),
       ...(flags.disk === undefined ? {} : { diskBytes: parseSize(flags.disk, "--disk") }),

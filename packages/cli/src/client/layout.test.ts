@@ -43,6 +43,7 @@ const usage: SandboxUsage = {
   at: "2026-01-02T03:10:00.000Z",
   memoryBytes: 500 * MIB,
   memoryPeakBytes: 510 * MIB,
+  memoryCeilingBytes: 512 * MIB,
   memoryLimitBytes: 512 * MIB,
   pids: 12,
   pidsLimit: 256,

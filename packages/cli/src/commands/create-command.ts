@@ -22,7 +22,13 @@ export function addCreateCommand(program: Command): void {
     .addOption(describe("--template <name>", "what it starts from", "base"))
     .addOption(describe("--image <name>", "an image to start from instead: its name, digest or id", "the template's"))
     .option("--strict", "refuse what would differ from what was asked for, such as memory below the image's floor")
-    .addOption(describe("-m, --memory <size>", "memory of everything in it", DEFAULT))
+    .addOption(
+      describe(
+        "-m, --memory <size>",
+        "memory of everything in it. 128m..1g: starts with the first and grows to the second while there is room, instead of a kill",
+        DEFAULT,
+      ),
+    )
     .addOption(describe("--cpus <number>", "CPU time for each second, in CPUs: 1.5, 0.25", DEFAULT))
     .addOption(describe("--pids <number>", "processes and threads at once", DEFAULT))
     .addOption(describe("--disk <size>", "everything written in it", DEFAULT))

@@ -6,7 +6,11 @@ import { collect, describe, poolOption, stateDirOption } from "./common-options.
 const { memoryBytes, pids, cpuMillis, diskBytes } = DEFAULT_SANDBOX_LIMITS;
 
 const limitOptions = (): Option[] => [
-  describe("-m, --memory <size>", "memory of everything it runs, /dev/shm included", sizeFlag(memoryBytes)),
+  describe(
+    "-m, --memory <size>",
+    "memory of everything it runs, /dev/shm included. 128m..1g: starts with the first and grows to the second while there is room, instead of a kill",
+    sizeFlag(memoryBytes),
+  ),
   describe("--pids <number>", "processes and threads at once, two of ours included", String(pids)),
   describe("--cpus <number>", "CPU time for each second, in CPUs: 1.5, 0.25", String(cpuMillis / 1000)),
   describe("--disk <size>", "everything it writes, /tmp included", sizeFlag(diskBytes)),

@@ -31,9 +31,14 @@ function networkOptions(): Option[] {
 function sandboxOptions(): Option[] {
   return [
     describe("--sandbox-memory-mb <number>", "memory of a sandbox that asks for none, in MiB", "512"),
+    describe(
+      "--sandbox-memory-max-mb <number>",
+      "how far that may grow while there is room on the host, in MiB",
+      "none",
+    ),
     describe("--sandbox-cpus <number>", "CPUs of a sandbox that asks for none", "2, or what there is"),
     describe("--sandbox-pids <number>", "processes of a sandbox that asks for none", "512"),
-    describe("--sandbox-disk-mb <number>", "disk of a sandbox that asks for none, in MiB", "4096"),
+    describe("--sandbox-disk-mb <number>", "disk of a sandbox that asks for none, in MiB", "1024"),
     describe("--volume-mb <number>", "what a volume may hold, in MiB", "10240"),
     describe("--sandbox-output-kb <number>", "how much of each command's output stays readable, in KiB", "1024"),
     describe("--max-timeout-seconds <number>", "the longest time to live that can be given at once", "86400"),
@@ -68,6 +73,11 @@ function imageOptions(): Option[] {
 
 function budgetOptions(): Option[] {
   return [
+    describe(
+      "--hold-seconds <number>",
+      "how long a sandbox that is held at its memory limit waits for room to grow, before it is killed",
+      "30",
+    ),
     describe("--wait-for-room-seconds <number>", "how long a sandbox waits for room if its request does not say", "30"),
     describe("--reserve-memory-mb <number|none>", "memory of the host that sandboxes never get, in MiB", "none"),
     describe("--reserve-pids <number|none>", "processes of the host that sandboxes never get", "none"),

@@ -11,7 +11,7 @@ import {
   type SandboxLimits,
 } from "@holdfast/protocol";
 import { type EngineFlags, parseEngineFlags } from "../engine-options.js";
-import { type Environment, parseCount, parseCpus, parseEnvironment } from "../parse-flags.js";
+import { type Environment, parseCount, parseCpus, parseEnvironment, parseMemory } from "../parse-flags.js";
 import { nameFlag } from "./name-flag.js";
 
 /** As commander hands them over. */
@@ -90,7 +90,7 @@ export function parseMount(text: string): MountSpec {
 function parseLimits(flags: RunFlags): { readonly asked: Partial<SandboxLimits>; readonly all: SandboxLimits } {
   try {
     const asked = {
-      ...(flags.memory === undefined ? {} : { memoryBytes: parseSize(flags.memory, "--memory") }),
+      ...parseMemory(flags.memory),
       ...(flags.pids === undefined ? {} : { pids: parseCount("--pids", flags.pids) }),
       ...(flags.cpus === undefined ? {} : { cpuMillis: parseCpus(flags.cpus) }),
       ...(flags.disk === undefined ? {} : { diskBytes: parseSize(flags.disk, "--disk") }),

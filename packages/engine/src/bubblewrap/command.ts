@@ -5,6 +5,7 @@ import {
   type CommandEnding,
   HoldfastError,
   invalidArgument,
+  type MemoryLimitChange,
   printable,
   type SandboxLimits,
   signalNumber,
@@ -36,6 +37,7 @@ export interface CommandContext {
   /** Where endings are kept for a later owner; undefined if there will be none. */
   readonly endings: Endings | undefined;
   limits(): SandboxLimits;
+  limitHistory(): readonly MemoryLimitChange[];
   readonly diskGauge: DiskGauge;
   /**
    * The first handle to each command that has not ended. It alone finds out how the command ended: counters are read once
@@ -327,6 +329,7 @@ export class RunningCommand implements Command {
       exit,
       counters,
       sandboxLimits: this.#context.limits(),
+      limitHistory: this.#context.limitHistory(),
       commandLimits: this.#limits,
       unattributedPidsRefused: cgroup.readUnattributedForksRefused() - before.pidsRefused,
       victims: (log ?? []).map((victim) => ({

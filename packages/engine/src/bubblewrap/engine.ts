@@ -8,7 +8,7 @@ import {
   type SandboxId,
   type SandboxLimits,
 } from "@holdfast/protocol";
-import { createOomLog, detectCgroups } from "../cgroups/index.js";
+import { CgroupWatch, createOomLog, detectCgroups } from "../cgroups/index.js";
 import type { Engine, Sandbox, SandboxSpec, SweepReport } from "../engine.js";
 import { Governor } from "../governor/governor.js";
 import { type BudgetSettings, readHostBudget, readHostCapacity } from "../governor/host-budget.js";
@@ -17,6 +17,7 @@ import type { Admission, BudgetReport, HostCapacity } from "../governor/types.js
 import { GuestConnection } from "../guest/connection.js";
 import { findProgram } from "../host/find-program.js";
 import { Launcher } from "../host/launcher.js";
+import type { Log } from "../host/log.js";
 import { bootId, ourIdentity } from "../host/processes.js";
 import { listUidClaims, removeStaleUidClaims } from "../host/uid-ranges.js";
 import type { OurPrograms } from "../images/above.js";
@@ -29,17 +30,17 @@ import { LayerStore } from "../storage/layer-store.js";
 import { POOL_KINDS, type PoolKind } from "../storage/pool.js";
 import { VolumeStore } from "../storage/volume-store.js";
 import type { Volumes } from "../volumes.js";
-import { admissionRequest } from "./budget-share.js";
 import { freeCommandId, listCommands } from "./command-list.js";
 import { createSandbox } from "./create.js";
 import { dismantle } from "./dismantle.js";
 import { Endings } from "./endings.js";
 import { EngineLayers } from "./engine-layers.js";
-import type { HostParts, Log } from "./host-parts.js";
+import type { HostParts } from "./host-parts.js";
 import { LayerClaims } from "./layer-claims.js";
 import { usersOfMount } from "./mount-claims.js";
 import { type SandboxRecord, SandboxRecords } from "./records.js";
 import { BubblewrapSandbox } from "./sandbox.js";
+import { admissionRequest } from "./sandbox-budget.js";
 import { resolveSandboxSpec } from "./spec.js";
 import { endForeignStandstill } from "./standstill.js";
 import { bootStopped, discardStopped, finishStop, hasRunning, isStopped, listStopped, salvage } from "./stopped.js";
@@ -47,6 +48,7 @@ import { bootStopped, discardStopped, finishStop, hasRunning, isStopped, listSto
 export const DEFAULT_STATE_DIRECTORY = "/var/lib/holdfast";
 /** A guest on a host that is out of breath takes its time; one that never answers is taken apart, files and all. */
 const ADOPT_TIMEOUT_MS = 20_000;
+const DEFAULT_HOLD_WAIT_MS = 30_000;
 
 export interface BubblewrapEngineOptions {
   readonly stateDirectory?: string;
@@ -54,6 +56,8 @@ export interface BubblewrapEngineOptions {
   readonly log?: Log;
   /** What of the host is kept back, and how many times over it is promised. */
   readonly budget?: BudgetSettings;
+  /** How long a sandbox that is held at its memory limit waits for room on the host before the kernel kills in it. */
+  readonly holdWaitMs?: number;
 }
 
 interface StartOptions {
@@ -142,6 +146,7 @@ export class BubblewrapEngine implements Engine {
     const sandboxes = new Map<SandboxId, BubblewrapSandbox>();
     const usedDiskBytes = () => [...sandboxes.values()].reduce((sum, sandbox) => sum + sandbox.lastDiskBytes, 0);
     const claims = new LayerClaims(records);
+    const log = options.log ?? silentLog;
     const engine = new BubblewrapEngine(sandboxes, {
       cgroups,
       oomLog: createOomLog(),
@@ -150,6 +155,8 @@ export class BubblewrapEngine implements Engine {
         us,
         readBudget: () => readHostBudget({ cgroups, pool }, options.budget ?? {}, usedDiskBytes()),
       }),
+      watch: new CgroupWatch(launcher.path, log),
+      holdWaitMs: options.holdWaitMs ?? DEFAULT_HOLD_WAIT_MS,
       launcher,
       bwrapPath,
       pool,
@@ -159,7 +166,7 @@ export class BubblewrapEngine implements Engine {
       imagesDirectory,
       skeleton: skeletonSource(imagesDirectory, { sudo: launcher.guestPath, tar: launcher.tarPath }),
       us,
-      log: options.log ?? silentLog,
+      log,
     });
     engine.#removeStaleReservations();
     return engine;
@@ -357,6 +364,7 @@ export class BubblewrapEngine implements Engine {
     await this.#host.pool.close();
     this.#host.cgroups.removeIfEmptyParents();
     this.#host.oomLog.close();
+    this.#host.watch.close();
     // Gone with the last sandbox of the host; busy if there are others.
     const budget = budgetDirectory(this.#host.cgroups.baseName);
     for (const directory of [budget, dirname(budget), "/run/holdfast/uid-ranges", "/run/holdfast"]) {

@@ -1,23 +1,21 @@
 /** What all sandboxes of one engine share: the host's side of things. */
-import type { CgroupHost, OomLog } from "../cgroups/index.js";
+import type { CgroupHost, CgroupWatch, OomLog } from "../cgroups/index.js";
 import type { Governor } from "../governor/governor.js";
 import type { Launcher } from "../host/launcher.js";
+import type { Log } from "../host/log.js";
 import type { ProcessIdentity } from "../host/processes.js";
 import type { LayerStore } from "../storage/layer-store.js";
 import type { Pool } from "../storage/pool.js";
 import type { VolumeStore } from "../storage/volume-store.js";
 import type { SandboxRecords } from "./records.js";
 
-/** Structured, and handed in: there is no global logger. */
-export interface Log {
-  info(facts: Record<string, unknown>, message: string): void;
-  warn(facts: Record<string, unknown>, message: string): void;
-}
-
 export interface HostParts {
   readonly cgroups: CgroupHost;
   readonly oomLog: OomLog;
   readonly governor: Governor;
+  readonly watch: CgroupWatch;
+  /** How long one that is held at its memory limit waits for room on the host before it is killed. */
+  readonly holdWaitMs: number;
   readonly launcher: Launcher;
   readonly bwrapPath: string;
   readonly pool: Pool;

@@ -4,7 +4,7 @@
  * the one to review.
  */
 import { posix } from "node:path";
-import type { SandboxLimits } from "@holdfast/protocol";
+import { ceilingBytesOf, type SandboxLimits } from "@holdfast/protocol";
 import type { MountSpec } from "../engine.js";
 import type { PreparedImage } from "../images/image.js";
 import type { DiskPlan } from "../storage/pool.js";
@@ -44,7 +44,7 @@ function stageArguments(plan: LaunchPlan): { stage: string[]; binds: string[] } 
   stage.push("--mount", "disk", plan.disk.path, "rw,idmap");
   stage.push("--overlay", "root", layers.join(":"), "disk");
   // Half of the memory, as Linux does by default; what is in it counts as memory of whoever wrote it.
-  stage.push("--dev", "dev", String(Math.floor(plan.limits.memoryBytes / 2)), "--nest", "dev", "root", "dev");
+  stage.push("--dev", "dev", String(Math.floor(ceilingBytesOf(plan.limits) / 2)), "--nest", "dev", "root", "dev");
   plan.image.mounts.forEach((mount, index) => {
     const names = mount.layers.map((path, layer) => {
       const name = mount.layers.length === 1 ? `part${index}` : `part${index}layer${layer}`;
@@ -79,7 +79,7 @@ function guestArguments(plan: LaunchPlan): string[] {
     "--cpu-millis",
     String(plan.limits.cpuMillis),
     "--memory-bytes",
-    String(plan.limits.memoryBytes),
+    String(ceilingBytesOf(plan.limits)),
     "--pids",
     String(plan.limits.pids),
     "--orphan-ms",

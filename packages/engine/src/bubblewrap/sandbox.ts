@@ -1,13 +1,14 @@
 /** A running sandbox: its commands, its budget, and its one end. */
 import type { Duplex } from "node:stream";
 import {
-  type CommandCause,
+  ceilingBytesOf,
   describeSandboxCause,
   formatBytes,
   HoldfastError,
+  type MemoryLimitChange,
   type ProcessRow,
   printable,
-  resolveSandboxLimits,
+  type ResizeLimits,
   type SandboxCause,
   type SandboxEnding,
   type SandboxId,
@@ -27,14 +28,14 @@ import type {
   SandboxState,
   SandboxStats,
 } from "../engine.js";
-import type { Admission } from "../governor/types.js";
+import type { Admission, MemoryEvent } from "../governor/types.js";
 import type { GuestConnection } from "../guest/connection.js";
 import { type DialTarget, dialGuest } from "../guest/dial.js";
 import { GuestFiles } from "../guest/files.js";
 import { type LayerId, parseLayerId, type SnapshotReport } from "../layers.js";
 import { Egress } from "../network/egress.js";
 import { DiskGauge } from "../storage/disk-gauge.js";
-import { BudgetShare } from "./budget-share.js";
+import { causeForCommands } from "./cause-for-commands.js";
 import { type CommandContext, RunningCommand } from "./command.js";
 import { listCommands } from "./command-list.js";
 import { dismantle, killSandboxProcesses, type Monitor, takeDown } from "./dismantle.js";
@@ -44,6 +45,7 @@ import type { HostParts } from "./host-parts.js";
 import { readProcessRows } from "./process-rows.js";
 import { reclaimMemory } from "./reclaim.js";
 import type { SandboxRecord } from "./records.js";
+import { SandboxBudget } from "./sandbox-budget.js";
 import { takeSnapshot } from "./snapshot.js";
 import { Standstill } from "./standstill.js";
 
@@ -71,12 +73,13 @@ export class BubblewrapSandbox implements Sandbox {
   readonly #leaders = new Map<number, RunningCommand>();
   readonly #endings: Endings | undefined;
   readonly #egress: Egress | undefined;
-  readonly #share: BudgetShare;
+  readonly #budget: SandboxBudget;
   #record: SandboxRecord;
   #nextCommandId: number;
   #cause: SandboxCause | undefined;
   #ending: Promise<SandboxEnding> | undefined;
   #settleEnded!: (ending: SandboxEnding) => void;
+  readonly #memoryListeners = new Set<(event: MemoryEvent) => void>();
   #finalLook: FinalLook | undefined;
   #wallTimer: NodeJS.Timeout | undefined;
 
@@ -111,8 +114,7 @@ export class BubblewrapSandbox implements Sandbox {
       this.spec.whenOwnerDies === "keep" ? new Endings(host.records.pathOf(this.id, "endings")) : undefined;
     this.createdAt = new Date(parts.record.createdAt);
     this.#standstill = new Standstill(parts.cgroup, host.records.pathOf(this.id));
-    const { limits, spec } = parts.record;
-    this.#share = new BudgetShare(host, this.id, { spec, limits, cgroup: parts.cgroup });
+    this.#budget = this.#openBudget();
     this.files = new GuestFiles(() => this.#usableConnection());
     this.#egress = this.#openEgress();
     this.ended = new Promise((resolve) => {
@@ -168,6 +170,7 @@ export class BubblewrapSandbox implements Sandbox {
       memoryCacheBytes: counters.memoryCacheBytes,
       memoryPeakBytes: counters.memoryPeakBytes ?? null,
       memoryLimitBytes: this.limits.memoryBytes,
+      memoryCeilingBytes: ceilingBytesOf(this.limits),
       pids: counters.pids,
       pidsLimit: this.limits.pids,
       cpuMs: (counters.cpuUsec ?? 0) / 1000,
@@ -176,48 +179,38 @@ export class BubblewrapSandbox implements Sandbox {
     };
   }
 
-  async resize(change: { memoryBytes?: number; cpuMillis?: number; pids?: number }): Promise<void> {
-    const connection = this.#usableConnection();
-    const limits = resolveSandboxLimits({ ...this.limits, ...change });
-    const most = mostOf(this.limits, limits);
-    await this.#share.growTo(most);
-    try {
-      this.#usableConnection();
-      this.#setLimits(limits);
-    } finally {
-      this.#share.shrinkTo(this.limits);
-    }
-    // What the inside sees and inherits follows what is enforced.
-    await connection.request(FRAME.CONFIGURE, [
-      [FIELD.MEMORY_BYTES, limits.memoryBytes],
-      [FIELD.CPU_MILLIS, limits.cpuMillis],
-      [FIELD.PIDS, limits.pids],
-    ]);
+  resize(change: ResizeLimits): Promise<void> {
+    return this.#budget.resize(change);
   }
 
-  #setLimits(limits: SandboxLimits): void {
-    this.#cgroup.setLimits({ memoryBytes: limits.memoryBytes, pids: limits.pids, cpuMillis: limits.cpuMillis });
-    this.#updateRecord({ ...this.#record, limits });
+  get limitHistory(): readonly MemoryLimitChange[] {
+    return this.#budget.history;
+  }
+
+  onMemory(listener: (event: MemoryEvent) => void): () => void {
+    this.#memoryListeners.add(listener);
+    return () => void this.#memoryListeners.delete(listener);
   }
 
   async freeze(): Promise<void> {
     this.#usableConnection();
     await this.#standstill.freeze();
-    if (this.#ending === undefined) this.#share.shrinkToHeld(this.limits);
+    if (this.#ending === undefined) this.#budget.freeze();
   }
 
   async thaw(admission: Admission = {}): Promise<void> {
     if (this.#ending !== undefined) throw this.#endedError();
-    await this.#share.growTo(this.limits, admission);
+    await this.#budget.thaw(admission);
     if (this.#ending !== undefined) throw this.#endedError();
     await this.#standstill.thaw();
+    this.#budget.look();
   }
 
   async reclaim(): Promise<number> {
     if (this.#ending !== undefined) throw this.#endedError();
     try {
       const released = await reclaimMemory(this.#host.launcher, this.#cgroup, { limitMs: RECLAIM_MS });
-      if (this.state === "frozen") this.#share.shrinkToHeld(this.limits);
+      if (this.state === "frozen") this.#budget.freeze();
       return released;
     } catch (error) {
       throw this.state === "ended" ? this.#endedError() : error;
@@ -277,7 +270,7 @@ export class BubblewrapSandbox implements Sandbox {
 
   /** It was another process's: what it takes of the host is ours to answer for now. */
   takeOverShare(): void {
-    this.#share.adopt(this.#standstill.isFrozen);
+    this.#budget.adopt(this.#standstill.isFrozen);
   }
 
   /** Lets go without ending it: another process may adopt it. If it is ending, it is let go when that is done. */
@@ -288,6 +281,7 @@ export class BubblewrapSandbox implements Sandbox {
     }
     this.#ending = new Promise(() => {});
     clearTimeout(this.#wallTimer);
+    this.#budget.close();
     this.#egress?.close();
     this.#diskGauge.stop();
     // What stands still for a moment must not stay so.
@@ -318,9 +312,11 @@ export class BubblewrapSandbox implements Sandbox {
       uidBase: this.#uidBase,
       endings: this.#endings,
       limits: () => this.limits,
+      limitHistory: () => this.limitHistory,
       diskGauge: this.#diskGauge,
       leaders: this.#leaders,
-      lostCause: (reason) => this.#commandCauseOfOurEnd(reason),
+      lostCause: async (reason) =>
+        this.#ending === undefined ? { kind: "lost", why: reason.message } : causeForCommands(this.#cause),
     };
   }
 
@@ -384,6 +380,36 @@ export class BubblewrapSandbox implements Sandbox {
     return this.#ending;
   }
 
+  #openBudget(): SandboxBudget {
+    return new SandboxBudget(this.#host, this.id, {
+      cgroup: this.#cgroup,
+      limits: () => this.limits,
+      startMemoryBytes: this.spec.limits.memoryBytes,
+      isRunning: () => this.state === "running",
+      requireUsable: () => void this.#usableConnection(),
+      enforce: (limits) => {
+        this.#cgroup.setLimits({ memoryBytes: limits.memoryBytes, pids: limits.pids, cpuMillis: limits.cpuMillis });
+        this.#updateRecord({ ...this.#record, limits });
+      },
+      // What the inside sees and inherits follows what is enforced.
+      show: async (limits) => {
+        await this.#connection.request(FRAME.CONFIGURE, [
+          [FIELD.MEMORY_BYTES, ceilingBytesOf(limits)],
+          [FIELD.CPU_MILLIS, limits.cpuMillis],
+          [FIELD.PIDS, limits.pids],
+        ]);
+      },
+      tell: (event) => {
+        for (const listener of this.#memoryListeners) listener(event);
+      },
+      onError: (error) => {
+        if (this.#ending !== undefined) return;
+        const { message } = HoldfastError.from(error);
+        this.#host.log.warn({ sandbox: this.id, error: message }, "the memory of a sandbox could not be looked after");
+      },
+    });
+  }
+
   #openEgress(): Egress | undefined {
     const { network } = this.spec;
     if (network.kind !== "egress") return undefined;
@@ -398,6 +424,7 @@ export class BubblewrapSandbox implements Sandbox {
 
   async #finish(): Promise<SandboxEnding> {
     clearTimeout(this.#wallTimer);
+    this.#budget.close();
     this.#egress?.close();
     this.#diskGauge.stop();
     this.#finalLook = takeFinalLook(this.#host.pool, this.#cgroup, this.#record.disk);
@@ -465,31 +492,4 @@ export class BubblewrapSandbox implements Sandbox {
       );
     }
   }
-
-  async #commandCauseOfOurEnd(reason: HoldfastError): Promise<CommandCause> {
-    if (this.#ending === undefined) return { kind: "lost", why: reason.message };
-    const cause = this.#cause;
-    switch (cause?.kind) {
-      case "killed":
-      case "stopped":
-        return { kind: "canceled", by: cause.by };
-      case "timed_out":
-      case "out_of_memory":
-      case "out_of_disk":
-        return cause;
-      case undefined:
-        return { kind: "lost", why: "this process let go of the sandbox" };
-      case "guest_exited":
-      case "guest_broke_protocol":
-      case "failed_to_start":
-      case "swept":
-      case "lost":
-        return { kind: "lost", why: describeSandboxCause(cause) };
-    }
-  }
-}
-
-/** While limits change, both the old and the new may be in force. */
-function mostOf(a: SandboxLimits, b: SandboxLimits): SandboxLimits {
-  return { ...b, memoryBytes: Math.max(a.memoryBytes, b.memoryBytes), pids: Math.max(a.pids, b.pids) };
 }

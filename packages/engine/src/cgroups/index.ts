@@ -1,3 +1,4 @@
+export { CgroupWatch, type WatchTarget } from "./cgroup-watch.js";
 export { type DetectCgroupsOptions, detectCgroups } from "./host.js";
 export { GUEST_MEMORY_BYTES, GUEST_PIDS } from "./limits.js";
 export { createOomLog, type OomLog, type OomVictim } from "./oom-log.js";

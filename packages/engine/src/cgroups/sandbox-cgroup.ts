@@ -1,5 +1,6 @@
 /** One sandbox's cgroups in all hierarchies, as one thing. */
 import { HoldfastError, type SandboxId } from "@holdfast/protocol";
+import type { WatchTarget } from "./cgroup-watch.js";
 import {
   type RemovedCounts,
   readCommandCounters,
@@ -9,6 +10,7 @@ import {
   readSandboxCounters,
 } from "./counters.js";
 import { type Hierarchy, kernelPath } from "./hierarchies.js";
+import { highMark, readWorkingSetBytes, setHolding, shortageOf } from "./hold.js";
 import {
   errnoOf,
   hasFile,
@@ -62,6 +64,9 @@ export function holdsCommands(setup: CgroupSetup, hierarchy: Hierarchy): boolean
 
 const KILL_DEADLINE_MS = 5000;
 const FREEZE_DEADLINE_MS = 5000;
+/** Everything that runs stands still within a few milliseconds. */
+const HELD_LOOK_MS = 100;
+const FREEZE_SLACK_BYTES = 4 * 1024 * 1024;
 const REMOVE_DEADLINE_MS = 100;
 
 const sleepCell = new Int32Array(new SharedArrayBuffer(4));
@@ -70,6 +75,7 @@ export class KernelSandboxCgroup implements SandboxCgroup {
   readonly id: SandboxId;
   readonly paths: CgroupPaths;
   readonly #setup: CgroupSetup;
+  #limitBeforeSlack: number | undefined;
   readonly #directories: readonly string[];
   readonly #freezer: Freezer | undefined;
   readonly #removed: RemovedCounts = { oomKills: 0, pidsRefused: 0 };
@@ -137,6 +143,33 @@ export class KernelSandboxCgroup implements SandboxCgroup {
       }
       throw HoldfastError.from(reason);
     }
+  }
+
+  get #memoryDir(): string {
+    return `${this.#at(this.#setup.memory)}/cmd`;
+  }
+
+  setHolding(holding: boolean): void {
+    try {
+      setHolding(this.#setup.memory, this.#memoryDir, holding);
+    } catch (reason) {
+      // It has ended: there is nothing left to hold.
+      if (errnoOf(reason) !== "ENOENT" && errnoOf(reason) !== "ENODEV") throw HoldfastError.from(reason);
+    }
+  }
+
+  memoryShortage(): "none" | "near" | "held" {
+    return shortageOf(this.#setup.memory, this.#memoryDir);
+  }
+
+  holdTarget(limitBytes: number): WatchTarget {
+    return this.#setup.memory.version === 1
+      ? { kind: "oom", path: this.#memoryDir, nearBytes: highMark(limitBytes) }
+      : { kind: "file", path: `${this.#memoryDir}/memory.events` };
+  }
+
+  readWorkingSetBytes(): number {
+    return readWorkingSetBytes(this.#setup.memory, this.#memoryDir);
   }
 
   #commandDir(hierarchy: Hierarchy, n: number): string {
@@ -241,6 +274,8 @@ export class KernelSandboxCgroup implements SandboxCgroup {
     }
     try {
       freezer.request(true);
+      if (await waitUntil(() => freezer.isDone(), HELD_LOOK_MS)) return;
+      this.#slacken();
       if (await waitUntil(() => freezer.isDone(), options.deadlineMs ?? FREEZE_DEADLINE_MS)) return;
       freezer.request(false);
     } catch (reason) {
@@ -251,8 +286,30 @@ export class KernelSandboxCgroup implements SandboxCgroup {
     });
   }
 
+  /** Whoever is held at a limit of v1 cannot be frozen there: a page more lets it come as far as it can be. */
+  #slacken(): void {
+    const { memory } = this.#setup;
+    if (memory.version !== 1 || this.memoryShortage() !== "held") return;
+    const limitBytes = readNumber(`${this.#memoryDir}/memory.limit_in_bytes`);
+    if (limitBytes === undefined) return;
+    applyLimits(memoryWrites(memory, this.#memoryDir, limitBytes + FREEZE_SLACK_BYTES));
+    this.#limitBeforeSlack = limitBytes;
+  }
+
+  #tighten(): void {
+    const limitBytes = this.#limitBeforeSlack;
+    this.#limitBeforeSlack = undefined;
+    if (limitBytes === undefined) return;
+    try {
+      applyLimits(memoryWrites(this.#setup.memory, this.#memoryDir, limitBytes));
+    } catch {
+      // What it took cannot be taken back; the next change of its limit counts it.
+    }
+  }
+
   async thaw(): Promise<void> {
     try {
+      this.#tighten();
       this.#freezer?.request(false);
     } catch (reason) {
       throw HoldfastError.from(reason, errnoOf(reason) === "ENOENT" ? "sandbox_ended" : "engine_fault");

@@ -1,5 +1,6 @@
 /** What the engine knows of cgroups: limits, counters, the end of all processes. Which version does it, it need not know. */
 import type { SandboxId } from "@holdfast/protocol";
+import type { WatchTarget } from "./cgroup-watch.js";
 
 export const HIERARCHY_NAMES = ["memory", "pids", "cpu", "cpuacct", "freezer", "unified"] as const;
 export type HierarchyName = (typeof HIERARCHY_NAMES)[number];
@@ -124,6 +125,17 @@ export interface SandboxCgroup {
   readonly commandDirs: readonly { readonly name: "memory" | "pids" | "unified"; readonly path: string }[];
   /** Live, all or nothing. Memory below what is in use and cannot be reclaimed is refused, never bought by a kill. */
   setLimits(limits: Partial<CgroupLimits>): void;
+  /**
+   * Whether its commands are held at their memory limit instead of killed there. Held, they wait for a higher limit, for as
+   * long as it takes; nobody else waits for them.
+   */
+  setHolding(holding: boolean): void;
+  /** Whether it has almost used up its memory limit, and whether something is held there. */
+  memoryShortage(): "none" | "near" | "held";
+  /** What changes when that changes, with this limit in force. */
+  holdTarget(limitBytes: number): WatchTarget;
+  /** What its commands hold and cannot do without: all but page cache that was not used lately. */
+  readWorkingSetBytes(): number;
   /** Undefined when command `n` has no cgroup. */
   readCommand(n: number): CommandCounters | undefined;
   readSandbox(): SandboxCounters;

@@ -32,6 +32,7 @@ type AdmitOptions = Omit<Admission, "kind" | "lane">;
 interface PendingAdmission {
   readonly lane: string;
   readonly since: number;
+  readonly urgent: boolean;
   readonly request: AdmissionRequest;
   readonly settle: (outcome: { admitted: true } | { admitted: false; error: HoldfastError }) => void;
   readonly onWaiting: Admission["onWaiting"];
@@ -191,6 +192,7 @@ export class Governor {
       const pending: PendingAdmission = {
         lane: request.lane,
         since: performance.now(),
+        urgent: options.urgent ?? false,
         request,
         onWaiting,
         position: 0,

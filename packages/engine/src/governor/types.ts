@@ -1,4 +1,5 @@
 /** What others see of the host's budget. */
+import type { MemoryLimitChange } from "@holdfast/protocol";
 import type { Amounts, Resource } from "./amounts.js";
 
 export const RESERVATION_KINDS = ["sandbox", "build", "warm"] as const;
@@ -60,8 +61,19 @@ export interface Admission {
   readonly lane?: string | undefined;
   /** How long to wait for room on the host; 0, the default, fails at once. */
   readonly waitMs?: number | undefined;
+  /** Before all others, whoever they are: for what runs already and cannot go on without it. */
+  readonly urgent?: boolean | undefined;
   /** Ends the waiting, and nothing that came after it. */
   readonly signal?: AbortSignal | undefined;
   /** Called when the waiting begins, and when the position changes. */
   readonly onWaiting?: ((waiting: Waiting) => void) | undefined;
 }
+
+/** What becomes of a sandbox whose memory limit has a ceiling. */
+export type MemoryEvent =
+  | { readonly kind: "held"; readonly limitBytes: number }
+  | { readonly kind: "waiting"; readonly waiting: Waiting }
+  | ({ readonly kind: "grown" } & MemoryLimitChange)
+  | ({ readonly kind: "shrunk" } & MemoryLimitChange)
+  /** No more is to be had: whoever takes too much is killed. */
+  | { readonly kind: "let_go"; readonly limitBytes: number; readonly heldMs: number; readonly why: string };

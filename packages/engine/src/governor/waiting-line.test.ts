@@ -81,6 +81,15 @@ describe("a waiting line", () => {
     expect(serve(line, 3, PATIENCE_MS + 1000)).toEqual(["b0", "a0"]);
   });
 
+  test("serves the urgent first, and lets nobody pass them", () => {
+    const urgent = { ...waiter("a", "urgent", { size: 5 }), urgent: true };
+    const line = lineOf(waiter("a", "a0"), waiter("b", "b0"), urgent);
+    expect(line.inOrder().map(({ name }) => name)).toEqual(["urgent", "a0", "b0"]);
+    expect(serve(line, 2)).toEqual([]);
+    expect(serve(line, 6)).toEqual(["urgent", "a0"]);
+    expect(serve(line, 1)).toEqual(["b0"]);
+  });
+
   test("forgets who went away, and their lane", () => {
     const a0 = waiter("a", "a0");
     const line = lineOf(a0, waiter("b", "b0"));

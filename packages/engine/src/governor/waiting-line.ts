@@ -9,6 +9,8 @@
 export interface Waiter {
   readonly lane: string;
   readonly since: number;
+  /** Before all others, and passed by nobody. */
+  readonly urgent?: boolean | undefined;
 }
 
 /** How long a waiter may be passed by smaller ones. */
@@ -17,20 +19,30 @@ export const PATIENCE_MS = 10_000;
 export class WaitingLine<W extends Waiter> {
   /** In the order of their turns: the first lane is next. */
   readonly #lanes = new Map<string, W[]>();
+  readonly #urgent: W[] = [];
 
   get length(): number {
-    let length = 0;
+    let length = this.#urgent.length;
     for (const waiters of this.#lanes.values()) length += waiters.length;
     return length;
   }
 
   add(waiter: W): void {
+    if (waiter.urgent === true) {
+      this.#urgent.push(waiter);
+      return;
+    }
     const waiters = this.#lanes.get(waiter.lane);
     if (waiters === undefined) this.#lanes.set(waiter.lane, [waiter]);
     else waiters.push(waiter);
   }
 
   remove(waiter: W): boolean {
+    const urgent = this.#urgent.indexOf(waiter);
+    if (urgent !== -1) {
+      this.#urgent.splice(urgent, 1);
+      return true;
+    }
     const waiters = this.#lanes.get(waiter.lane);
     const index = waiters?.indexOf(waiter) ?? -1;
     if (waiters === undefined || index === -1) return false;
@@ -43,7 +55,7 @@ export class WaitingLine<W extends Waiter> {
   inOrder(): W[] {
     const lanes = [...this.#lanes.values()];
     const longest = lanes.reduce((most, waiters) => Math.max(most, waiters.length), 0);
-    const order: W[] = [];
+    const order = [...this.#urgent];
     for (let round = 0; round < longest; round++) {
       for (const waiters of lanes) {
         const waiter = waiters[round];
@@ -67,7 +79,7 @@ export class WaitingLine<W extends Waiter> {
           progressed = true;
           break;
         }
-        if (now - waiter.since >= PATIENCE_MS) return;
+        if (waiter.urgent === true || now - waiter.since >= PATIENCE_MS) return;
       }
     }
   }
@@ -76,12 +88,13 @@ export class WaitingLine<W extends Waiter> {
   #heads(now: number): W[] {
     const heads = [...this.#lanes.values()].flatMap((waiters) => waiters[0] ?? []);
     const overdue = heads.filter((waiter) => now - waiter.since >= PATIENCE_MS).sort((a, b) => a.since - b.since);
-    return [...overdue, ...heads.filter((waiter) => now - waiter.since < PATIENCE_MS)];
+    return [...this.#urgent, ...overdue, ...heads.filter((waiter) => now - waiter.since < PATIENCE_MS)];
   }
 
   #served(waiter: W): void {
     const { lane } = waiter;
     this.remove(waiter);
+    if (waiter.urgent === true) return;
     const rest = this.#lanes.get(lane);
     if (rest === undefined) return;
     this.#lanes.delete(lane);

@@ -4,6 +4,9 @@ import type { EffectiveMemory, ImageRecord, ImageSandbox } from "../types.js";
 import { plainUser } from "./image-user.js";
 
 const MIB = 1024 * 1024;
+const LEAST_START_BYTES = 256 * MIB;
+/** Beside what it held when the build had started it. */
+const START_MARGIN_BYTES = 128 * MIB;
 
 export interface ImageSandboxRequest {
   /** What the caller has asked for, by name; the rest comes from the image, then from `defaults`. */
@@ -22,7 +25,7 @@ export function planSandbox(image: ImageRecord, request: ImageSandboxRequest = {
     ...request.defaults,
     ...image.limits,
     ...withoutUndefined(request.limits ?? {}),
-    memoryBytes: memory.effectiveBytes,
+    ...memoryLimits(image, request, memory.effectiveBytes),
   });
   const { config } = image;
   return {
@@ -39,7 +42,7 @@ export function planSandbox(image: ImageRecord, request: ImageSandboxRequest = {
 }
 
 function effectiveMemory(image: ImageRecord, request: ImageSandboxRequest): EffectiveMemory {
-  const requested = request.limits?.memoryBytes;
+  const requested = request.limits?.memoryMaxBytes ?? request.limits?.memoryBytes;
   const wanted =
     requested ?? image.limits.memoryBytes ?? request.defaults?.memoryBytes ?? resolveSandboxLimits().memoryBytes;
   const floor = image.floor?.memoryBytes ?? null;
@@ -58,6 +61,26 @@ function effectiveMemory(image: ImageRecord, request: ImageSandboxRequest): Effe
     );
   }
   return { requestedBytes: requested ?? null, effectiveBytes: floor, floorBytes: floor, reason };
+}
+
+/**
+ * A size that was asked for is given. Where nobody asked for one, the floor is what it may come to need: the limit starts
+ * lower and grows, so that many small ones have room on a host.
+ */
+function memoryLimits(
+  image: ImageRecord,
+  { limits = {}, defaults = {} }: ImageSandboxRequest,
+  effectiveBytes: number,
+): Pick<SandboxLimits, "memoryBytes" | "memoryMaxBytes"> {
+  const isAsked = limits.memoryMaxBytes !== undefined || limits.memoryBytes !== undefined;
+  if (isAsked && limits.memoryMaxBytes === undefined) return { memoryBytes: effectiveBytes, memoryMaxBytes: undefined };
+  const neededBytes = (image.floor?.startPeakBytes ?? 0) + START_MARGIN_BYTES;
+  const startBytes = isAsked
+    ? (limits.memoryBytes ?? defaults.memoryBytes ?? LEAST_START_BYTES)
+    : Math.max(LEAST_START_BYTES, Math.ceil(neededBytes / MIB) * MIB);
+  return startBytes < effectiveBytes
+    ? { memoryBytes: startBytes, memoryMaxBytes: effectiveBytes }
+    : { memoryBytes: effectiveBytes, memoryMaxBytes: undefined };
 }
 
 function withoutUndefined<T extends object>(given: T): Partial<T> {

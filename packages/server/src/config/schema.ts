@@ -62,6 +62,7 @@ const diskMb = () => wholeNumber("MiB", 1, MAX_MEGABYTES);
 
 export interface TemplateLimits {
   readonly memoryMb?: number | undefined;
+  readonly memoryMaxMb?: number | undefined;
   readonly cpus?: number | undefined;
   readonly pids?: number | undefined;
   readonly diskMb?: number | undefined;
@@ -80,6 +81,7 @@ const templateFields = {
     .optional()
     .describe("An image of this host, by name"),
   memoryMb: memoryMb().optional().describe("Instead of sandboxMemoryMb"),
+  memoryMaxMb: memoryMb().optional().describe("Instead of sandboxMemoryMaxMb"),
   cpus: cpus().optional().describe("Instead of sandboxCpus"),
   pids: pids().optional().describe("Instead of sandboxPids"),
   diskMb: diskMb().optional().describe("Instead of sandboxDiskMb"),
@@ -181,14 +183,23 @@ const fields = {
     .default([])
     .describe("Addresses that build steps, and registries that keys name, must not have"),
   sandboxMemoryMb: memoryMb().default(512).describe("Memory of a sandbox that does not ask for another amount"),
+  sandboxMemoryMaxMb: memoryMb()
+    .nullable()
+    .default(null)
+    .describe("How far that may grow while there is room on the host, instead of a kill. Null: not at all"),
   sandboxCpus: cpus()
     .default(() => Math.min(2, availableParallelism()))
     .describe("CPUs of a sandbox that does not ask for another number; may be a fraction"),
   sandboxPids: pids().default(512).describe("Processes and threads of a sandbox that does not ask for another number"),
-  sandboxDiskMb: diskMb().default(4096).describe("Disk of a sandbox that does not ask for another amount"),
+  sandboxDiskMb: diskMb().default(1024).describe("Disk of a sandbox that does not ask for another amount"),
   sandboxOutputKb: wholeNumber("KiB", 4, 16_384)
     .default(1024)
     .describe("How much of each command's stdout and of its stderr stays readable"),
+  holdSeconds: amount("seconds", 0, 86_400)
+    .default(30)
+    .describe(
+      "How long a sandbox that is held at its memory limit waits for room to grow, before the kernel kills in it",
+    ),
   waitForRoomSeconds: amount("seconds", 0, 86_400)
     .default(30)
     .describe("How long a sandbox waits for room on the host if its request does not say; 0: it fails at once"),

@@ -13,10 +13,14 @@ export function checkTimeout(timeoutMs: number, config: ServerConfig): void {
 }
 
 /** A limit above what the host has bounds nothing. */
-export async function checkAgainstHost(limits: Partial<SandboxLimits>, engine: Engine): Promise<void> {
+export async function checkAgainstHost(
+  limits: { readonly [K in keyof SandboxLimits]?: SandboxLimits[K] | undefined },
+  engine: Engine,
+): Promise<void> {
   const capacity = await engine.capacity();
   const bounds = [
     ["memoryBytes", capacity.memoryBytes, formatBytes],
+    ["memoryMaxBytes", capacity.memoryBytes, formatBytes],
     ["diskBytes", capacity.diskBytes, formatBytes],
     ["pids", capacity.pids, String],
   ] as const;

@@ -1,7 +1,7 @@
 /** Sandboxes on their way: made whole, or nothing of them is left; and each token's request made once. */
 import { createHash } from "node:crypto";
 import type { Engine, Sandbox, SandboxSpec, Waiting } from "@holdfast/engine";
-import { HoldfastError, type SandboxId } from "@holdfast/protocol";
+import { ceilingBytesOf, HoldfastError, type SandboxId } from "@holdfast/protocol";
 import type { SandboxRow, Store } from "../store/store.js";
 import { atMostEverySecond } from "./at-most-every-second.js";
 import type { KeyBudget } from "./key-budget.js";
@@ -114,7 +114,7 @@ export class Creations {
     let sandbox: Sandbox | undefined;
     let kept = false;
     try {
-      budget.take(caller, row.keyId, row.limits.memoryBytes);
+      budget.take(caller, row.keyId, ceilingBytesOf(row.limits));
     } catch (error) {
       await store.idempotency.releaseFor(row.id);
       throw error;
@@ -151,7 +151,7 @@ export class Creations {
       await life.begin(sandbox);
     } catch (error) {
       // One that died in this very moment has been let go of already.
-      if (this.#parts.letGo(row.id) || !kept) budget.free(row.keyId, row.limits.memoryBytes);
+      if (this.#parts.letGo(row.id) || !kept) budget.free(row.keyId, ceilingBytesOf(row.limits));
       await sandbox?.kill(FAILED_CREATION);
       await store.idempotency.releaseFor(row.id);
       await store.sandboxes.remove(row.id);

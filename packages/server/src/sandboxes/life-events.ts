@@ -1,7 +1,8 @@
 /** What is told of each change in a sandbox's life. */
-import { describeWaiting, type Resource, type Waiting } from "@holdfast/engine";
+import { describeWaiting, type MemoryEvent, type Resource, type Waiting } from "@holdfast/engine";
 import {
   type EventKind,
+  formatBytes,
   formatDuration,
   type SandboxCause,
   type SandboxEnding,
@@ -14,6 +15,26 @@ const WAITING_KINDS: Readonly<Record<Resource, EventKind>> = {
   pids: "waiting_for_pids",
   diskBytes: "waiting_for_disk",
 };
+
+const MEMORY_KINDS = {
+  held: "memory_held",
+  grown: "memory_grown",
+  shrunk: "memory_shrunk",
+  let_go: "memory_let_go",
+} as const satisfies Record<Exclude<MemoryEvent["kind"], "waiting">, EventKind>;
+
+function describeMemoryEvent(event: Exclude<MemoryEvent, { kind: "waiting" }>): string {
+  switch (event.kind) {
+    case "held":
+      return `It has used up its ${formatBytes(event.limitBytes)} of memory, and is held until it is given more.`;
+    case "grown":
+      return `Its memory limit was raised from ${formatBytes(event.fromBytes)} to ${formatBytes(event.toBytes)}; it goes on.`;
+    case "shrunk":
+      return `Its memory limit was lowered from ${formatBytes(event.fromBytes)} to ${formatBytes(event.toBytes)}: it uses less.`;
+    case "let_go":
+      return `It needs more than ${formatBytes(event.limitBytes)} of memory, and ${event.why}: the kernel may kill in it now.`;
+  }
+}
 
 export const lifeEvents = {
   waiting: (waiting: Waiting): NewEvent => ({
@@ -63,6 +84,12 @@ export const lifeEvents = {
     message: "Its limits were changed.",
     data: { before, after },
   }),
+
+  /** What becomes of a memory limit that moves by itself. */
+  memory: (event: Exclude<MemoryEvent, { kind: "waiting" }>): NewEvent => {
+    const { kind, ...data } = event;
+    return { kind: MEMORY_KINDS[kind], message: describeMemoryEvent(event), data };
+  },
 
   timeoutChanged: (timeoutMs: number, expiresAt: Date): NewEvent => ({
     kind: "timeout_changed",

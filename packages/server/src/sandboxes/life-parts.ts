@@ -1,7 +1,7 @@
 /** What all sandboxes' lives share, and how one of them is let in again. */
-import type { Admission, Engine } from "@holdfast/engine";
+import type { Admission, Engine, Sandbox, Waiting } from "@holdfast/engine";
 import type { Logger } from "pino";
-import type { SandboxRow, Store } from "../store/store.js";
+import type { NewEvent, SandboxRow, Store } from "../store/store.js";
 import { atMostEverySecond } from "./at-most-every-second.js";
 import type { EventLog } from "./event-log.js";
 import { lifeEvents } from "./life-events.js";
@@ -26,4 +26,18 @@ export function admissionOf({ events, waitMs }: LifeParts, { id, keyId }: Sandbo
     events.apply(id, {}, lifeEvents.waiting(waiting)).catch(() => {});
   });
   return { lane: keyId, waitMs, onWaiting };
+}
+
+/** What its memory limit goes through is told as it happens. */
+export function tellOfMemory({ events, log }: LifeParts, { id }: SandboxRow, sandbox: Sandbox): void {
+  const write = (event: NewEvent) => {
+    events.apply(id, {}, event).catch((error: unknown) => {
+      log.warn({ sandbox: id, err: error }, "an event could not be written down");
+    });
+  };
+  const waits = atMostEverySecond<Waiting>((waiting) => write(lifeEvents.waiting(waiting)));
+  sandbox.onMemory((event) => {
+    if (event.kind === "waiting") waits(event.waiting);
+    else write(lifeEvents.memory(event));
+  });
 }

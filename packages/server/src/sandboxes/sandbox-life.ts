@@ -10,12 +10,19 @@
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import type { Sandbox } from "@holdfast/engine";
-import { HoldfastError, type SandboxCause, type SandboxEnding } from "@holdfast/protocol";
+import {
+  ceilingBytesOf,
+  changedLimits,
+  HoldfastError,
+  type ResizeLimits,
+  type SandboxCause,
+  type SandboxEnding,
+} from "@holdfast/protocol";
 import type { NetworkSettings, NewEvent, SandboxRow } from "../store/store.js";
 import { DeliveredOffsets } from "./delivered-offsets.js";
 import { ExpiryTimer } from "./expiry-timer.js";
 import { lifeEvents } from "./life-events.js";
-import { admissionOf, type LifeParts } from "./life-parts.js";
+import { admissionOf, type LifeParts, tellOfMemory } from "./life-parts.js";
 import { LifeRecord } from "./life-record.js";
 import { type LastWords, SandboxCommands } from "./live-commands.js";
 import { createLive, type Live } from "./live-sandbox.js";
@@ -226,16 +233,14 @@ export class SandboxLife {
   }
 
   /** `reserve` is told by how much its memory grows, when its turn has come, and may refuse. */
-  resize(
-    limits: { memoryBytes?: number; cpuMillis?: number; pids?: number },
-    reserve: (grownBytes: number) => void,
-  ): Promise<SandboxRow> {
+  resize(limits: ResizeLimits, reserve: (grownBytes: number) => void): Promise<SandboxRow> {
     return this.#exclusive(undefined, async () => {
       if (this.#row.status === "paused" || this.#sandbox === undefined) {
         throw new HoldfastError("sandbox_paused", `sandbox ${this.#row.id} is paused`, { hint: "Resume it first." });
       }
       const before = this.#row.limits;
-      const grownBytes = (limits.memoryBytes ?? before.memoryBytes) - before.memoryBytes;
+      const after = changedLimits(before, limits);
+      const grownBytes = ceilingBytesOf(after) - ceilingBytesOf(before);
       reserve(grownBytes);
       try {
         await this.#sandbox.resize(limits);
@@ -243,7 +248,6 @@ export class SandboxLife {
         reserve(-grownBytes);
         throw error;
       }
-      const after = { ...before, ...limits };
       await this.#record.fact({ limits: after }, lifeEvents.resized(before, after));
       return this.#row;
     });
@@ -295,6 +299,7 @@ export class SandboxLife {
       log,
     });
     void sandbox.ended.then((ending) => this.#onSandboxEnded(sandbox, ending));
+    tellOfMemory(this.#parts, this.#row, sandbox);
   }
 
   /** Requests reach it from now on, and its time runs. */

@@ -11,11 +11,13 @@ import {
   takeSnapshot,
 } from "@holdfast/images";
 import {
+  ceilingBytesOf,
   createSandboxId,
   HoldfastError,
   type HostInfo,
   type Postmortem,
   parseSandboxId,
+  type ResizeLimits,
   type SandboxEnding,
   type SandboxId,
 } from "@holdfast/protocol";
@@ -295,11 +297,7 @@ export class SandboxService implements Sandboxes {
     return (await this.#life(caller, id)).resume(options);
   }
 
-  async resize(
-    caller: Caller,
-    id: string,
-    limits: { memoryBytes?: number; cpuMillis?: number; pids?: number },
-  ): Promise<SandboxRow> {
+  async resize(caller: Caller, id: string, limits: ResizeLimits): Promise<SandboxRow> {
     const life = await this.#life(caller, id);
     await checkAgainstHost(limits, this.#parts.engine);
     const { keyId } = life.row;
@@ -427,11 +425,11 @@ export class SandboxService implements Sandboxes {
   }
 
   #keep(row: SandboxRow, options: { readonly counted: boolean }): SandboxLife {
-    if (!options.counted) this.#budget.add(row.keyId, row.limits.memoryBytes);
+    if (!options.counted) this.#budget.add(row.keyId, ceilingBytesOf(row.limits));
     const life = new SandboxLife(this.#lifeParts, row, (ended) => {
       this.#lives.delete(row.id);
       this.#sampler.forget(row.id);
-      this.#budget.free(row.keyId, ended.row.limits.memoryBytes);
+      this.#budget.free(row.keyId, ceilingBytesOf(ended.row.limits));
     });
     this.#lives.set(row.id, life);
     return life;

@@ -2,7 +2,14 @@
 import { isAbsolute } from "node:path";
 import type { SandboxSpec } from "@holdfast/engine";
 import { type ImageId, type ImageRecord, type Images, planSandbox, requireForOperator } from "@holdfast/images";
-import { HoldfastError, type MemoryReport, resolveSandboxLimits, type SandboxLimits } from "@holdfast/protocol";
+import {
+  ceilingBytesOf,
+  HoldfastError,
+  limitsInstead,
+  type MemoryReport,
+  resolveSandboxLimits,
+  type SandboxLimits,
+} from "@holdfast/protocol";
 import type { StartCommand } from "@holdfast/recipe";
 import type { ServerConfig } from "../config/schema.js";
 import type { ImageStart } from "./start-command.js";
@@ -52,7 +59,7 @@ export class Sources {
       return fromImage(image, template.imageName, request, template.limits);
     }
     if (template !== undefined) {
-      const limits = resolveSandboxLimits({ ...template.limits, ...request.limits });
+      const limits = resolveSandboxLimits(limitsInstead(template.limits, request.limits));
       return {
         name: template.name,
         imageId: null,
@@ -65,8 +72,8 @@ export class Sources {
         },
         limits,
         memory: {
-          requestedBytes: request.limits.memoryBytes ?? null,
-          effectiveBytes: limits.memoryBytes,
+          requestedBytes: request.limits.memoryMaxBytes ?? request.limits.memoryBytes ?? null,
+          effectiveBytes: ceilingBytesOf(limits),
           floorBytes: null,
           reason: null,
         },

@@ -13,6 +13,12 @@ export interface Template {
   readonly limits: SandboxLimits;
 }
 
+function memoryOf(startMb: number, maxMb: number | null): { memoryBytes: number; memoryMaxBytes?: number } {
+  return maxMb === null || maxMb <= startMb
+    ? { memoryBytes: startMb * MIB }
+    : { memoryBytes: startMb * MIB, memoryMaxBytes: maxMb * MIB };
+}
+
 export class Templates {
   readonly #config: ServerConfig;
 
@@ -39,7 +45,7 @@ export class Templates {
   defaults(instead: TemplateLimits = {}): SandboxLimits {
     const config = this.#config;
     return resolveSandboxLimits({
-      memoryBytes: (instead.memoryMb ?? config.sandboxMemoryMb) * MIB,
+      ...memoryOf(instead.memoryMb ?? config.sandboxMemoryMb, instead.memoryMaxMb ?? config.sandboxMemoryMaxMb),
       cpuMillis: Math.round((instead.cpus ?? config.sandboxCpus) * 1000),
       pids: instead.pids ?? config.sandboxPids,
       diskBytes: (instead.diskMb ?? config.sandboxDiskMb) * MIB,

@@ -9,6 +9,7 @@ import type {
   HoldfastError,
   HostInfo,
   Postmortem,
+  ResizeLimits,
   SandboxEnding,
   SandboxId,
   SandboxLimits,
@@ -95,11 +96,7 @@ export interface Sandboxes {
     id: string,
     options: { readonly timeoutMs?: number | undefined; readonly memory?: boolean | undefined },
   ): Promise<{ readonly row: SandboxRow; readonly resumed: boolean }>;
-  resize(
-    caller: Caller,
-    id: string,
-    limits: { readonly memoryBytes?: number; readonly cpuMillis?: number; readonly pids?: number },
-  ): Promise<SandboxRow>;
+  resize(caller: Caller, id: string, limits: ResizeLimits): Promise<SandboxRow>;
   setNetwork(caller: Caller, id: string, network: NetworkSettings): Promise<SandboxRow>;
   samples(
     caller: Caller,

@@ -1,5 +1,11 @@
 /** Sandboxes: made, found, changed, ended; and the host they are on. */
-import { invalidArgument, type Postmortem, resolveSandboxLimits, type SandboxUsage } from "@holdfast/protocol";
+import {
+  ceilingBytesOf,
+  invalidArgument,
+  type Postmortem,
+  resolveSandboxLimits,
+  type SandboxUsage,
+} from "@holdfast/protocol";
 import type { FastifyPluginAsync, FastifyRequest } from "fastify";
 import { clientGone } from "../http/client-gone.js";
 import type { ServerParts } from "../parts.js";
@@ -34,6 +40,7 @@ export function sandboxRoutes(parts: ServerParts): FastifyPluginAsync {
       memoryBytes: look.memoryBytes,
       memoryPeakBytes: (await live?.sandbox.stats())?.memoryPeakBytes ?? null,
       memoryLimitBytes: look.memoryLimitBytes,
+      memoryCeilingBytes: Math.max(ceilingBytesOf(limits), look.memoryLimitBytes),
       pids: look.pids,
       pidsLimit: limits.pids,
       cpuMs: look.cpuMs,

@@ -69,6 +69,7 @@ export const bodies = {
       limits: z
         .strictObject({
           memoryBytes: amount.optional(),
+          memoryMaxBytes: amount.optional(),
           pids: amount.optional(),
           cpuMillis: amount.optional(),
           diskBytes: amount.optional(),
@@ -90,8 +91,13 @@ export const bodies = {
   pause: z.strictObject({ memory: z.boolean().default(true) }),
   resume: z.strictObject({ timeoutMs: timeoutMs.optional(), memory: z.boolean().optional() }),
   limits: z
-    .strictObject({ memoryBytes: amount.optional(), cpuMillis: amount.optional(), pids: amount.optional() })
-    .refine((limits) => Object.keys(limits).length > 0, "at least one of memoryBytes, cpuMillis, pids"),
+    .strictObject({
+      memoryBytes: amount.optional(),
+      memoryMaxBytes: amount.optional(),
+      cpuMillis: amount.optional(),
+      pids: amount.optional(),
+    })
+    .refine((limits) => Object.keys(limits).length > 0, "at least one of memoryBytes, memoryMaxBytes, cpuMillis, pids"),
   command: z.strictObject({
     argv: z.array(text).min(1, "a program and its arguments"),
     env: environment.optional(),

@@ -10,7 +10,7 @@ export function callerName(caller: Caller): string {
 }
 
 export function sandboxInfo(row: SandboxRow): SandboxInfo {
-  const { memoryBytes, pids, cpuMillis, diskBytes, outputBytes } = row.limits;
+  const { wallMs: _, ...limits } = row.limits;
   return {
     id: row.id,
     template: row.template,
@@ -19,7 +19,7 @@ export function sandboxInfo(row: SandboxRow): SandboxInfo {
     status: row.status,
     createdAt: row.createdAt.toISOString(),
     expiresAt: row.status === "ended" ? null : (row.expiresAt?.toISOString() ?? null),
-    limits: { memoryBytes, pids, cpuMillis, diskBytes, outputBytes },
+    limits,
     metadata: row.metadata,
     onTimeout: row.onTimeout,
     autoResume: row.autoResume,

@@ -37,6 +37,7 @@ const ENCODERS: Encoders = {
   autoResume: (autoResume) => ({ auto_resume: Number(autoResume) }),
   limits: (limits) => ({
     memory_bytes: limits.memoryBytes,
+    memory_max_bytes: limits.memoryMaxBytes ?? null,
     pids: limits.pids,
     cpu_millis: limits.cpuMillis,
     disk_bytes: limits.diskBytes,
@@ -103,6 +104,7 @@ export function sandboxFromColumns(columns: Selectable<SandboxTable>): SandboxRo
     autoResume: columns.auto_resume !== 0,
     limits: {
       memoryBytes: columns.memory_bytes,
+      ...(columns.memory_max_bytes === null ? {} : { memoryMaxBytes: columns.memory_max_bytes }),
       pids: columns.pids,
       cpuMillis: columns.cpu_millis,
       diskBytes: columns.disk_bytes,

@@ -27,6 +27,8 @@ export interface SandboxTable {
   on_timeout: string;
   auto_resume: number;
   memory_bytes: number;
+  /** Null for a memory limit that does not grow by itself. */
+  memory_max_bytes: number | null;
   pids: number;
   cpu_millis: number;
   disk_bytes: number;

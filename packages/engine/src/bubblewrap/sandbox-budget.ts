@@ -1,0 +1,181 @@
+/**
+ * What one sandbox may take: the limits that are in force, its part of the host's budget, and how its memory limit moves by
+ * itself. The three change together or not at all.
+ */
+import {
+  changedLimits,
+  type MemoryLimitChange,
+  type ResizeLimits,
+  resolveSandboxLimits,
+  type SandboxId,
+  type SandboxLimits,
+} from "@holdfast/protocol";
+import type { SandboxCgroup } from "../cgroups/index.js";
+import { type Amounts, amountsOf } from "../governor/amounts.js";
+import { ElasticMemory } from "../governor/elastic-memory.js";
+import type { AdmissionRequest } from "../governor/governor.js";
+import type { Admission, MemoryEvent } from "../governor/types.js";
+import type { HostParts } from "./host-parts.js";
+
+/** The lane of those that nobody named one for. */
+const COMMON_LANE = "";
+
+export function admissionRequest(
+  host: Pick<HostParts, "records">,
+  id: SandboxId,
+  { limits, admission }: { readonly limits: SandboxLimits; readonly admission?: Admission | undefined },
+): AdmissionRequest {
+  return {
+    id,
+    kind: admission?.kind ?? "sandbox",
+    lane: admission?.lane ?? COMMON_LANE,
+    amounts: amountsOf(limits),
+    record: host.records.pathOf(id),
+  };
+}
+
+type Host = Pick<HostParts, "records" | "governor" | "watch" | "holdWaitMs">;
+
+export interface BudgetParts {
+  readonly cgroup: SandboxCgroup;
+  /** Those in force. */
+  readonly limits: () => SandboxLimits;
+  /** Where its memory limit started. */
+  readonly startMemoryBytes: number;
+  readonly isRunning: () => boolean;
+  /** Throws if the sandbox has ended or stands still. */
+  readonly requireUsable: () => void;
+  /** Enforces them and writes them down. */
+  readonly enforce: (limits: SandboxLimits) => void;
+  /** Lets the inside see them. */
+  readonly show: (limits: SandboxLimits) => Promise<void>;
+  readonly tell: (event: MemoryEvent) => void;
+  readonly onError: (error: unknown) => void;
+}
+
+export class SandboxBudget {
+  readonly #host: Host;
+  readonly #id: SandboxId;
+  readonly #parts: BudgetParts;
+  readonly #request: AdmissionRequest;
+  #startMemoryBytes: number;
+  #elastic: ElasticMemory | undefined;
+
+  constructor(host: Host, id: SandboxId, parts: BudgetParts) {
+    this.#host = host;
+    this.#id = id;
+    this.#parts = parts;
+    this.#startMemoryBytes = parts.startMemoryBytes;
+    this.#request = admissionRequest(host, id, { limits: parts.limits() });
+    this.#followCeiling();
+  }
+
+  /** How its memory limit has moved by itself. */
+  get history(): readonly MemoryLimitChange[] {
+    return this.#elastic?.history ?? [];
+  }
+
+  /** For one that another process had: it is there already, so there is no question of room. */
+  adopt(isFrozen: boolean): void {
+    const amounts = amountsOf(this.#parts.limits());
+    this.#host.governor.adopt({ ...this.#request, amounts: isFrozen ? this.#heldOf(amounts) : amounts });
+  }
+
+  async resize(change: ResizeLimits): Promise<void> {
+    this.#parts.requireUsable();
+    const limits = resolveSandboxLimits(changedLimits(this.#parts.limits(), change));
+    await this.#change(limits);
+    await this.#parts.show(limits);
+    if (change.memoryBytes !== undefined) this.#startMemoryBytes = change.memoryBytes;
+    this.#followCeiling();
+  }
+
+  /** Needs room for what it may take again. */
+  async thaw(admission: Admission = {}): Promise<void> {
+    await this.#growTo(this.#parts.limits(), admission);
+  }
+
+  /** It may have been short of memory when it came to stand still. */
+  look(): void {
+    this.#elastic?.look().catch(this.#parts.onError);
+  }
+
+  /** Standing still, it takes no more than it has. */
+  freeze(): void {
+    this.#elastic?.interrupt();
+    this.#host.governor.shrink(this.#id, this.#heldOf(amountsOf(this.#parts.limits())));
+  }
+
+  close(): void {
+    this.#elastic?.close();
+    this.#host.watch.drop(this.#id);
+  }
+
+  async #change(limits: SandboxLimits, admission?: Admission): Promise<void> {
+    await this.#growTo(mostOf(this.#parts.limits(), limits), admission);
+    try {
+      this.#parts.requireUsable();
+      this.#parts.enforce(limits);
+    } finally {
+      this.#host.governor.shrink(this.#id, amountsOf(this.#parts.limits()));
+    }
+  }
+
+  async #growTo(limits: SandboxLimits, admission: Admission = {}): Promise<void> {
+    await this.#host.governor.grow({ ...this.#request, amounts: amountsOf(limits) }, admission);
+  }
+
+  #heldOf(most: Amounts): Amounts {
+    const { cgroup } = this.#parts;
+    return {
+      memoryBytes: Math.min(most.memoryBytes, cgroup.readHeldBytes()),
+      pids: Math.min(most.pids, cgroup.readSandbox().pids),
+      diskBytes: most.diskBytes,
+    };
+  }
+
+  /** The ceiling may have been set, moved or taken away. */
+  #followCeiling(): void {
+    const { cgroup, limits, tell, onError, isRunning } = this.#parts;
+    this.#elastic?.close();
+    this.#elastic = undefined;
+    const { memoryBytes, memoryMaxBytes } = limits();
+    if (memoryMaxBytes === undefined || memoryMaxBytes <= Math.min(memoryBytes, this.#startMemoryBytes)) {
+      this.#host.watch.drop(this.#id);
+      cgroup.setHolding(false);
+      return;
+    }
+    this.#elastic = new ElasticMemory(
+      {
+        get limitBytes() {
+          return limits().memoryBytes;
+        },
+        get ceilingBytes() {
+          return limits().memoryMaxBytes ?? limits().memoryBytes;
+        },
+        startBytes: this.#startMemoryBytes,
+        isRunning,
+        shortage: () => cgroup.memoryShortage(),
+        setHolding: (holding) => cgroup.setHolding(holding),
+        oomKills: () => cgroup.readSandbox().oomKills,
+        workingSetBytes: () => cgroup.readWorkingSetBytes(),
+        setLimit: async (bytes, admission) => {
+          await this.#change({ ...limits(), memoryBytes: bytes }, admission);
+          this.#watch();
+        },
+      },
+      { waitMs: this.#host.holdWaitMs, tell, onError },
+    );
+    this.#watch();
+  }
+
+  #watch(): void {
+    const target = this.#parts.cgroup.holdTarget(this.#parts.limits().memoryBytes);
+    this.#host.watch.add(this.#id, target, () => this.look());
+  }
+}
+
+/** While limits change, both the old and the new may be in force. */
+function mostOf(a: SandboxLimits, b: SandboxLimits): SandboxLimits {
+  return { ...b, memoryBytes: Math.max(a.memoryBytes, b.memoryBytes), pids: Math.max(a.pids, b.pids) };
+}

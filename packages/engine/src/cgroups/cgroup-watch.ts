@@ -1,0 +1,101 @@
+/**
+ * Hears of cgroups that run short of memory, the moment they do. The kernel tells only whoever holds a descriptor of a kind
+ * that Node has no words for; a small process of ours holds them all (guest/launch/watch.c) and says a line for each.
+ */
+import { type ChildProcessByStdio, spawn } from "node:child_process";
+import { createInterface } from "node:readline";
+import type { Readable, Writable } from "node:stream";
+import type { Log } from "../host/log.js";
+
+/** What is listened to: a memory cgroup of v1 and how much is near its limit, or a file of v2 that changes. */
+export type WatchTarget =
+  | { readonly kind: "oom"; readonly path: string; readonly nearBytes: number }
+  | { readonly kind: "file"; readonly path: string };
+
+interface Watched {
+  readonly target: WatchTarget;
+  readonly onEvent: () => void;
+}
+
+const lineFor = (id: string, target: WatchTarget): string =>
+  target.kind === "oom" ? `oom ${id} ${target.nearBytes} ${target.path}` : `file ${id} ${target.path}`;
+
+/** Should it die again and again, it is not started again and again. */
+const RESTART_MS = 1000;
+
+export class CgroupWatch {
+  readonly #launcherPath: string;
+  readonly #log: Log;
+  readonly #watched = new Map<string, Watched>();
+  #child: ChildProcessByStdio<Writable, Readable, null> | undefined;
+  #restart: NodeJS.Timeout | undefined;
+  #closed = false;
+
+  constructor(launcherPath: string, log: Log) {
+    this.#launcherPath = launcherPath;
+    this.#log = log;
+  }
+
+  /**
+   * Instead of what was watched under this id. `onEvent` is also called once at the beginning, and may be called although
+   * nothing is the matter.
+   */
+  add(id: string, target: WatchTarget, onEvent: () => void): void {
+    this.#watched.set(id, { target, onEvent });
+    if (this.#child === undefined) this.#start();
+    else this.#say(lineFor(id, target));
+  }
+
+  drop(id: string): void {
+    if (!this.#watched.delete(id)) return;
+    this.#say(`drop ${id}`);
+    // Nobody needs it; whoever comes next starts it anew.
+    if (this.#watched.size === 0) this.#end();
+  }
+
+  close(): void {
+    this.#closed = true;
+    this.#watched.clear();
+    clearTimeout(this.#restart);
+    this.#end();
+  }
+
+  #end(): void {
+    const child = this.#child;
+    this.#child = undefined;
+    child?.stdin.end();
+  }
+
+  #start(): void {
+    if (this.#closed || this.#child !== undefined) return;
+    const child = spawn(this.#launcherPath, ["watch"], { stdio: ["pipe", "pipe", "ignore"], cwd: "/", env: {} });
+    this.#child = child;
+    // It alone keeps no process alive that has nothing else to do.
+    child.unref();
+    for (const stream of [child.stdin, child.stdout]) (stream as unknown as { unref?: () => void }).unref?.();
+    child.stdin.on("error", () => {});
+    createInterface({ input: child.stdout }).on("line", (line) => this.#hear(line));
+    const gone = () => {
+      if (this.#child !== child) return;
+      this.#child = undefined;
+      if (this.#closed || this.#watched.size === 0) return;
+      this.#log.warn({ watched: this.#watched.size }, "the watch over cgroups has ended; starting it again");
+      this.#restart = setTimeout(() => this.#start(), RESTART_MS).unref();
+    };
+    child.once("exit", gone);
+    child.once("error", gone);
+    for (const [id, { target }] of this.#watched) this.#say(lineFor(id, target));
+  }
+
+  #say(line: string): void {
+    this.#child?.stdin.write(`${line}\n`);
+  }
+
+  #hear(line: string): void {
+    const [what, id = "", ...why] = line.split(" ");
+    const watched = this.#watched.get(id);
+    if (watched === undefined) return;
+    if (what === "failed") this.#log.warn({ sandbox: id, why: why.join(" ") }, "a cgroup cannot be watched");
+    else watched.onEvent();
+  }
+}

@@ -1,0 +1,187 @@
+/**
+ * Lets one sandbox's memory limit breathe between where it started and its ceiling. A sandbox that has used up its limit is
+ * held, not killed; it is given more if the host has room, and goes on as if nothing had happened. If there is none, it waits
+ * for a while; then the kernel is let loose on it, and the history of its limit tells why.
+ */
+import { HoldfastError, type MemoryLimitChange } from "@holdfast/protocol";
+import { growthSteps, shrunkLimit } from "./elastic-limit.js";
+import type { Admission, MemoryEvent } from "./types.js";
+
+/** How often an idle sandbox's limit is looked at, and how often in a row it must have been too high. */
+const SHRINK_LOOK_MS = 10_000;
+const IDLE_LOOKS = 3;
+/** How long the kernel may take to kill somebody once it is allowed to. */
+const KILL_LOOK_MS = 10;
+const KILL_LOOKS = 200;
+
+/** What it works on. */
+export interface ElasticSandbox {
+  readonly limitBytes: number;
+  readonly startBytes: number;
+  readonly ceilingBytes: number;
+  /** Not while it stands still, nor when it has ended. */
+  isRunning(): boolean;
+  /** `near`: it has almost all of its limit. `held`: something in it waits for more. */
+  shortage(): "none" | "near" | "held";
+  setHolding(holding: boolean): void;
+  oomKills(): number;
+  workingSetBytes(): number;
+  /** Takes the room for it first; `host_capacity` if there is none within the admission's time. */
+  setLimit(bytes: number, admission?: Admission): Promise<void>;
+}
+
+const MAX_HISTORY = 100;
+const NO_ROOM: ReadonlySet<string> = new Set(["host_capacity", "invalid_argument", "canceled"]);
+
+export class ElasticMemory {
+  readonly #sandbox: ElasticSandbox;
+  readonly #waitMs: number;
+  readonly #tell: (event: MemoryEvent) => void;
+  readonly #onError: (error: unknown) => void;
+  readonly #closing = new AbortController();
+  #interruption = new AbortController();
+  readonly #history: MemoryLimitChange[] = [];
+  readonly #timer: NodeJS.Timeout;
+  #busy = false;
+  #again = false;
+  #idleLooks = 0;
+
+  constructor(
+    sandbox: ElasticSandbox,
+    options: {
+      readonly waitMs: number;
+      readonly tell: (event: MemoryEvent) => void;
+      readonly onError: (error: unknown) => void;
+    },
+  ) {
+    this.#sandbox = sandbox;
+    this.#waitMs = options.waitMs;
+    this.#tell = options.tell;
+    this.#onError = options.onError;
+    this.#timer = setInterval(() => void this.#onIdleLook(), SHRINK_LOOK_MS).unref();
+    sandbox.setHolding(sandbox.limitBytes < sandbox.ceilingBytes);
+  }
+
+  get history(): readonly MemoryLimitChange[] {
+    return this.#history;
+  }
+
+  /** Something may be held. */
+  async look(): Promise<void> {
+    if (this.#busy) {
+      this.#again = true;
+      return;
+    }
+    this.#busy = true;
+    try {
+      do {
+        this.#again = false;
+        while (await this.#lookOnce());
+      } while (this.#again);
+    } finally {
+      this.#busy = false;
+    }
+  }
+
+  /** It stands still: it waits for nothing until it is looked at again. */
+  interrupt(): void {
+    this.#interruption.abort();
+    this.#interruption = new AbortController();
+  }
+
+  close(): void {
+    this.#closing.abort();
+    clearInterval(this.#timer);
+  }
+
+  #canAct(): boolean {
+    return !this.#closing.signal.aborted && this.#sandbox.isRunning();
+  }
+
+  /** Whether it is worth another look. */
+  async #lookOnce(): Promise<boolean> {
+    if (!this.#canAct()) return false;
+    const shortage = this.#sandbox.shortage();
+    if (shortage === "none") return false;
+    this.#idleLooks = 0;
+    if (shortage === "near") return this.#growAtOnce(undefined);
+    await this.#relieve();
+    return true;
+  }
+
+  async #growAtOnce(heldSince: number | undefined): Promise<boolean> {
+    const { limitBytes, ceilingBytes } = this.#sandbox;
+    for (const step of growthSteps(limitBytes, ceilingBytes)) if (await this.#growTo(step, heldSince)) return true;
+    return false;
+  }
+
+  async #relieve(): Promise<void> {
+    const begin = performance.now();
+    const { limitBytes, ceilingBytes } = this.#sandbox;
+    this.#tell({ kind: "held", limitBytes });
+    if (await this.#growAtOnce(begin)) return;
+    const least = growthSteps(limitBytes, ceilingBytes).at(-1);
+    const admission: Admission = {
+      waitMs: this.#waitMs,
+      urgent: true,
+      signal: AbortSignal.any([this.#closing.signal, this.#interruption.signal]),
+      onWaiting: (waiting) => this.#tell({ kind: "waiting", waiting }),
+    };
+    if (least !== undefined && (await this.#growTo(least, begin, admission))) return;
+    if (this.#canAct()) await this.#letGo(performance.now() - begin, least === undefined);
+  }
+
+  async #growTo(toBytes: number, heldSince: number | undefined, admission?: Admission): Promise<boolean> {
+    const fromBytes = this.#sandbox.limitBytes;
+    try {
+      await this.#sandbox.setLimit(toBytes, admission);
+    } catch (error) {
+      // There is none now, or never will be. Whatever else went wrong: nobody may be held for ever because of it.
+      if (!NO_ROOM.has(HoldfastError.from(error).code)) this.#onError(error);
+      return false;
+    }
+    this.#sandbox.setHolding(toBytes < this.#sandbox.ceilingBytes);
+    const heldMs = heldSince === undefined ? null : Math.round(performance.now() - heldSince);
+    this.#note("grown", { fromBytes, toBytes, heldMs });
+    return true;
+  }
+
+  /** The kernel kills one; whoever is left is held again. */
+  async #letGo(heldMs: number, isAtCeiling: boolean): Promise<void> {
+    const { limitBytes } = this.#sandbox;
+    const why = isAtCeiling ? "it is at its ceiling" : "the host had no room for more";
+    this.#tell({ kind: "let_go", limitBytes, heldMs, why });
+    const before = this.#sandbox.oomKills();
+    this.#sandbox.setHolding(false);
+    for (let look = 0; look < KILL_LOOKS && this.#sandbox.oomKills() === before; look++) {
+      await new Promise((resume) => setTimeout(resume, KILL_LOOK_MS));
+    }
+    if (!isAtCeiling && this.#canAct()) this.#sandbox.setHolding(true);
+  }
+
+  async #onIdleLook(): Promise<void> {
+    if (this.#busy || !this.#canAct()) return;
+    const { limitBytes, startBytes } = this.#sandbox;
+    const toBytes = shrunkLimit({ limitBytes, startBytes, workingSetBytes: this.#sandbox.workingSetBytes() });
+    this.#idleLooks = toBytes === undefined ? 0 : this.#idleLooks + 1;
+    if (toBytes === undefined || this.#idleLooks < IDLE_LOOKS) return;
+    this.#idleLooks = 0;
+    this.#busy = true;
+    try {
+      await this.#sandbox.setLimit(toBytes);
+      this.#sandbox.setHolding(true);
+      this.#note("shrunk", { fromBytes: limitBytes, toBytes, heldMs: null });
+    } catch {
+      // It uses more again, or has ended.
+    } finally {
+      this.#busy = false;
+    }
+  }
+
+  #note(kind: "grown" | "shrunk", change: Omit<MemoryLimitChange, "at">): void {
+    const entry = { at: new Date().toISOString(), ...change };
+    this.#history.push(entry);
+    if (this.#history.length > MAX_HISTORY) this.#history.shift();
+    this.#tell({ kind, ...entry });
+  }
+}
