@@ -30,6 +30,7 @@ export const systemPackages = [
   { name: "buildah", program: "buildah", for: "test", why: "makes images, to import" },
   { name: "docker.io", program: "dockerd", for: "test", why: "makes images and loads ours" },
   { name: "docker-registry", program: "docker-registry", for: "test", why: "a registry to pull from and push to" },
+  { name: "prometheus", program: "promtool", for: "test", why: "checks the metrics, the alerts and the dashboard" },
   { name: "clang", program: "clang", for: "fuzz", why: "compiles the fuzz targets" },
   { name: "libclang-rt-14-dev", has: hasFuzzerRuntime, for: "fuzz", why: "the fuzzing engine itself" },
 ];

@@ -100,6 +100,7 @@ const E2B: readonly Route[] = [
   ...VOLUMES,
   ...TEMPLATES,
   { route: "GET /health" },
+  { route: "GET /metrics" },
   { route: "POST /sandboxes", ...CREATE },
   { route: "POST /v2/sandboxes", ...CREATE },
   { route: "POST /sandboxes/:sandboxID/connect", ...CONNECT },
@@ -376,7 +377,12 @@ export const routes = {
 
 export function registeredRoutes(): { readonly control: string[]; readonly envd: string[] } {
   return {
-    control: [...registeredIn("http"), ...registeredIn("e2b"), ...registeredIn("v1", "/v1")].sort(),
+    control: [
+      ...registeredIn("http"),
+      ...registeredIn("metrics"),
+      ...registeredIn("e2b"),
+      ...registeredIn("v1", "/v1"),
+    ].sort(),
     envd: registeredIn("envd/http").sort(),
   };
 }

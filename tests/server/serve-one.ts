@@ -10,6 +10,7 @@ import Fastify from "fastify";
 import { pino } from "pino";
 import { createEnvdApp } from "../../packages/server/src/envd/envd-app.js";
 import { createDispatcher, type Dispatcher } from "../../packages/server/src/http/dispatch.js";
+import { Metrics } from "../../packages/server/src/metrics/metrics.js";
 import type { ServerParts } from "../../packages/server/src/parts.js";
 import { createPortProxy } from "../../packages/server/src/proxy/port-proxy.js";
 import type { LiveSandbox, Opened, Sandboxes } from "../../packages/server/src/sandboxes/types.js";
@@ -73,6 +74,7 @@ export async function serveOne(spec: Partial<SandboxSpec>): Promise<ServedSandbo
   const parts = {
     config: { domain: "box.test" },
     sandboxes,
+    metrics: new Metrics(),
     log: pino({ level: "error" }),
   } as unknown as ServerParts;
   const envd = await createEnvdApp(parts);

@@ -312,8 +312,11 @@ export interface Engine {
    */
   salvage(id: SandboxId): boolean;
   capacity(): Promise<HostCapacity>;
-  /** What the host has to give, what is promised of it and to whom. */
-  budget(): Promise<BudgetReport>;
+  /**
+   * What the host has to give, what is promised of it and to whom. Without `reservations` their list stays empty, and
+   * nothing is read that there is more of with every sandbox.
+   */
+  budget(options?: { readonly reservations?: boolean }): Promise<BudgetReport>;
   /**
    * Ends and removes whatever of ours is left, belongs to no living process and was not adopted. `abandoned` leaves alone
    * what is meant to be kept: somebody else may be about to adopt it. Stopped sandboxes stay in any case.

@@ -74,6 +74,37 @@ export type SandboxCause =
   | { readonly kind: "swept"; readonly why: string }
   | { readonly kind: "lost"; readonly why: string };
 
+/** All kinds that there are: the compiler refuses one too few and one too many. */
+export const COMMAND_CAUSES = Object.keys({
+  exited: true,
+  signaled: true,
+  timed_out: true,
+  out_of_memory: true,
+  out_of_pids: true,
+  out_of_disk: true,
+  canceled: true,
+  lost: true,
+} satisfies Record<CommandCause["kind"], true>) as readonly CommandCause["kind"][];
+
+export const INCIDENTS = Object.keys({
+  out_of_memory: true,
+  out_of_pids: true,
+  out_of_disk: true,
+} satisfies Record<Incident["kind"], true>) as readonly Incident["kind"][];
+
+export const SANDBOX_CAUSES = Object.keys({
+  killed: true,
+  stopped: true,
+  timed_out: true,
+  out_of_memory: true,
+  out_of_disk: true,
+  guest_exited: true,
+  guest_broke_protocol: true,
+  failed_to_start: true,
+  swept: true,
+  lost: true,
+} satisfies Record<SandboxCause["kind"], true>) as readonly SandboxCause["kind"][];
+
 export interface Usage {
   readonly memoryPeakBytes: number | null;
   readonly cpuMs: number;

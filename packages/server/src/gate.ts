@@ -1,5 +1,5 @@
 /** The door of the server: counts the requests under way, and can be shut. */
-import type { ServerResponse } from "node:http";
+import type { IncomingMessage, ServerResponse } from "node:http";
 import type { Duplex } from "node:stream";
 import { setTimeout as sleep } from "node:timers/promises";
 import type { Handlers } from "./listen.js";
@@ -10,18 +10,24 @@ const ENDLESS = /connect\+json|x-ndjson|event-stream/;
 
 export class Gate {
   readonly #handlers: () => Handlers | undefined;
+  readonly #isStillAnswered: (request: IncomingMessage) => boolean;
   readonly #active = new Set<ServerResponse>();
   /** Connections that are no longer HTTP. The server that accepted them does not know them any more. */
   readonly #upgraded = new Set<Duplex>();
   #closed = false;
 
-  constructor(handlers: () => Handlers | undefined) {
+  constructor(
+    handlers: () => Handlers | undefined,
+    /** What is still answered while others are turned away; a stop does not wait for it. */
+    isStillAnswered: (request: IncomingMessage) => boolean = () => false,
+  ) {
     this.#handlers = handlers;
+    this.#isStillAnswered = isStillAnswered;
   }
 
   readonly handlers: Handlers = {
-    onRequest: (request, response) => this.#enter(response)?.onRequest(request, response),
-    onCheckContinue: (request, response) => this.#enter(response)?.onCheckContinue(request, response),
+    onRequest: (request, response) => this.#enter(request, response)?.onRequest(request, response),
+    onCheckContinue: (request, response) => this.#enter(request, response)?.onCheckContinue(request, response),
     onUpgrade: (request, socket, head) => {
       const handlers = this.#closed ? undefined : this.#handlers();
       if (handlers === undefined) {
@@ -44,7 +50,8 @@ export class Gate {
   }
 
   /** Undefined if it was turned away. */
-  #enter(response: ServerResponse): Handlers | undefined {
+  #enter(request: IncomingMessage, response: ServerResponse): Handlers | undefined {
+    if (this.#closed && this.#isStillAnswered(request)) return this.#handlers();
     const handlers = this.#closed ? undefined : this.#handlers();
     if (handlers === undefined) {
       const message = this.#closed ? "the server is stopping; sandboxes run on" : "the server is starting";

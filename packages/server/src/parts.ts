@@ -3,6 +3,7 @@ import type { Images } from "@holdfast/images";
 import type { Logger } from "pino";
 import type { ServerConfig } from "./config/schema.js";
 import type { KeyRing } from "./keys/key-ring.js";
+import type { Metrics } from "./metrics/metrics.js";
 import type { Sandboxes } from "./sandboxes/types.js";
 import type { Store } from "./store/store.js";
 import type { OpenedVolumes } from "./volumes/volumes.js";
@@ -15,4 +16,5 @@ export interface ServerParts {
   readonly volumes: OpenedVolumes;
   readonly store: Store;
   readonly log: Logger;
+  readonly metrics: Metrics;
 }

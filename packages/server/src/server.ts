@@ -3,7 +3,7 @@ import { mkdirSync, readFileSync } from "node:fs";
 import type { Server } from "node:http";
 import { join } from "node:path";
 import { BubblewrapEngine } from "@holdfast/engine";
-import { openImages } from "@holdfast/images";
+import { type Images, openImages } from "@holdfast/images";
 import type { Logger } from "pino";
 import { budgetSettings } from "./config/budget-settings.js";
 import { fitToHost } from "./config/fit-to-host.js";
@@ -14,6 +14,12 @@ import { createControlApp } from "./http/control-app.js";
 import { createDispatcher } from "./http/dispatch.js";
 import { createKeyRing, type KeyRing } from "./keys/key-ring.js";
 import { type Handlers, listenForOperator, listenOnNetwork } from "./listen.js";
+import { countBuilds } from "./metrics/count-builds.js";
+import { countLeft } from "./metrics/count-left.js";
+import { exposeMetrics } from "./metrics/expose-metrics.js";
+import { Metrics } from "./metrics/metrics.js";
+import { openMetricsKey } from "./metrics/metrics-key.js";
+import { isScrape } from "./metrics/routes.js";
 import type { ServerParts } from "./parts.js";
 import { createPortProxy } from "./proxy/port-proxy.js";
 import { reachOfKeys } from "./registries/registry-access.js";
@@ -103,24 +109,33 @@ export async function startServer(options: {
   try {
     let operatorHandlers: Handlers | undefined;
     let networkHandlers: Handlers | undefined;
-    const operatorGate = new Gate(() => operatorHandlers);
-    const networkGate = new Gate(() => networkHandlers);
+    const operatorGate = new Gate(
+      () => operatorHandlers,
+      (request) => isScrape(request, null),
+    );
+    const networkGate = new Gate(
+      () => networkHandlers,
+      (request) => isScrape(request, config.domain),
+    );
     // First, because it is the lock on everything below.
     const operator = await listenForOperator(socketPath, operatorGate.handlers);
     undo.push(() => closeServer(operator));
     const certificate = await serverCertificate({ config, directory: join(directory, "tls"), log });
     const store = await openSqliteStore(databasePath(config.stateDirectory));
     undo.push(() => store.close());
+    const metrics = new Metrics();
+    const engineLog = countLeft(log, metrics);
     const engine = await BubblewrapEngine.open({
       stateDirectory: config.stateDirectory,
       pool: config.pool,
-      log,
+      log: engineLog,
       budget: budgetSettings(config),
       holdWaitMs: config.holdSeconds * 1000,
+      onWaited: (waited) => metrics.waited(waited),
     });
     undo.push(() => engine.close({ sandboxes: "keep" }));
     config = fitToHost(config, await engine.capacity(), log);
-    const images = await openImages({
+    const opened = await openImages({
       engine,
       stateDirectory: config.stateDirectory,
       scratchDirectory: config.scratchDirectory ?? undefined,
@@ -132,26 +147,38 @@ export async function startServer(options: {
         mayReach: reachOfKeys(config),
       },
       builds: { parallel: config.buildParallel, network: { deny: config.buildDeny, allow: config.buildAllow } },
-      log,
+      log: engineLog,
     });
-    undo.push(() => images.close());
+    undo.push(() => opened.close());
+    const images: Images = { ...opened, builder: countBuilds(opened.builder, metrics) };
     const volumes = await openVolumes({
       engine,
       store,
       log,
       directory: join(directory, "volumes"),
       limitBytes: config.volumeMb * MIB,
+      onLeft: () => metrics.cleanUpFailed("volume"),
     });
     undo.push(() => volumes.close());
     const keys = createKeyRing(store);
     const { service, recovery } = await SandboxService.open(
-      { config, engine, images, volumes, store, log, version: readVersion() },
+      { config, engine, images, volumes, store, log, version: readVersion(), metrics },
       { directory },
     );
     undo.push(() => service.close());
+    const exposition = exposeMetrics({ metrics, engine, sandboxes: service, version: readVersion(), log });
+    undo.push(async () => exposition.close());
     let domain: string | null = null;
-    const parts: ServerParts = { config, keys, sandboxes: service, images, volumes, store, log };
-    const control = await createControlApp(parts, { publicDomain: () => domain });
+    const parts: ServerParts = { config, keys, sandboxes: service, images, volumes, store, log, metrics };
+    const control = await createControlApp(parts, {
+      publicDomain: () => domain,
+      metrics: {
+        exposition,
+        access: config.metricsAccess,
+        key: openMetricsKey(join(directory, "metrics.key")),
+        domain: config.domain,
+      },
+    });
     undo.push(() => control.close());
     const envd = await createEnvdApp(parts);
     undo.push(() => envd.close());

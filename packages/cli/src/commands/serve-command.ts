@@ -103,6 +103,11 @@ function keepingOptions(): Option[] {
     describe("--sample-seconds <number>", "how often each sandbox's counters are looked at", "5"),
     describe("--sample-retention-hours <number>", "how long those looks are kept", "1"),
     describe("--ended-retention-hours <number>", "how long an ended sandbox can be asked about", "24"),
+    describe(
+      "--metrics-access <who>",
+      "who may read /metrics. local: who asks from this machine, others with the operator's key",
+      "local",
+    ).choices(["local", "key", "open"]),
     describe("--drain-seconds <number>", "how long requests may take to finish when the server stops", "10"),
     describe("--log-level <level>", "the least important messages that are logged", "info").choices([
       "fatal",

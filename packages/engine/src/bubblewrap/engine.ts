@@ -13,7 +13,7 @@ import type { Engine, Sandbox, SandboxSpec, SweepReport } from "../engine.js";
 import { Governor } from "../governor/governor.js";
 import { type BudgetSettings, readHostBudget, readHostCapacity } from "../governor/host-budget.js";
 import { budgetDirectory, ReservationFiles } from "../governor/reservation-files.js";
-import type { Admission, BudgetReport, HostCapacity } from "../governor/types.js";
+import type { Admission, BudgetReport, HostCapacity, Waited } from "../governor/types.js";
 import { GuestConnection } from "../guest/connection.js";
 import { findProgram } from "../host/find-program.js";
 import { Launcher } from "../host/launcher.js";
@@ -58,6 +58,8 @@ export interface BubblewrapEngineOptions {
   readonly budget?: BudgetSettings;
   /** How long a sandbox that is held at its memory limit waits for room on the host before the kernel kills in it. */
   readonly holdWaitMs?: number;
+  /** Told of everybody who has waited for room on the host. */
+  readonly onWaited?: (waited: Waited) => void;
 }
 
 interface StartOptions {
@@ -154,6 +156,7 @@ export class BubblewrapEngine implements Engine {
         files: new ReservationFiles(budgetDirectory(cgroups.baseName)),
         us,
         readBudget: () => readHostBudget({ cgroups, pool }, options.budget ?? {}, usedDiskBytes()),
+        onWaited: options.onWaited,
       }),
       watch: new CgroupWatch(launcher.path, log),
       holdWaitMs: options.holdWaitMs ?? DEFAULT_HOLD_WAIT_MS,
@@ -245,8 +248,8 @@ export class BubblewrapEngine implements Engine {
     return readHostCapacity(this.#host);
   }
 
-  async budget(): Promise<BudgetReport> {
-    return this.#host.governor.report();
+  async budget(options: { readonly reservations?: boolean } = {}): Promise<BudgetReport> {
+    return this.#host.governor.report(options);
   }
 
   /** Everything under way ends with us. */
@@ -299,13 +302,13 @@ export class BubblewrapEngine implements Engine {
     removeStaleUidClaims();
     await this.#host.layers.sweep((name, error) => {
       this.#host.log.warn(
-        { layer: name, error: HoldfastError.from(error).message },
+        { left: "layer", layer: name, error: HoldfastError.from(error).message },
         "what is left of a layer could not be removed",
       );
     });
     await this.#host.volumes.sweep((name, error) => {
       this.#host.log.warn(
-        { volume: name, error: HoldfastError.from(error).message },
+        { left: "volume", volume: name, error: HoldfastError.from(error).message },
         "what is left of a volume could not be removed",
       );
     });
@@ -346,7 +349,10 @@ export class BubblewrapEngine implements Engine {
       return why;
     } catch (error) {
       records.disown(id, us, { remains: true });
-      log.warn({ sandbox: id, error: HoldfastError.from(error).message }, "a sandbox could not be swept away");
+      log.warn(
+        { left: "sandbox", sandbox: id, error: HoldfastError.from(error).message },
+        "a sandbox could not be swept away",
+      );
       return undefined;
     }
   }
@@ -386,7 +392,7 @@ export class BubblewrapEngine implements Engine {
       await finishStop(this.#host, id);
     } catch (error) {
       this.#host.log.warn(
-        { sandbox: id, error: HoldfastError.from(error).message },
+        { left: "sandbox", sandbox: id, error: HoldfastError.from(error).message },
         "something is left of a stopped sandbox's processes",
       );
     }

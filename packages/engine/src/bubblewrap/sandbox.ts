@@ -487,7 +487,7 @@ export class BubblewrapSandbox implements Sandbox {
       // The record stays, so the next sweep finds what is left.
       if (keepFiles) this.#host.records.disown(this.id, this.#host.us, { remains: true });
       this.#host.log.warn(
-        { sandbox: this.id, error: HoldfastError.from(error).message },
+        { left: "sandbox", sandbox: this.id, error: HoldfastError.from(error).message },
         "a sandbox could not be removed whole",
       );
     }

@@ -31,7 +31,10 @@ export function takeSnapshot(
       return { id, method: pool.cloning, sizeBytes, frozenMs: stoodStillMs, syncMs: result.syncMs };
     } catch (error) {
       await pool.remove(path).catch((reason: unknown) => {
-        log.warn({ layer: id, error: HoldfastError.from(reason).message }, "a snapshot that failed is left");
+        log.warn(
+          { left: "layer", layer: id, error: HoldfastError.from(reason).message },
+          "a snapshot that failed is left",
+        );
       });
       throw error;
     }

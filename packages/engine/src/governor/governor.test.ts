@@ -80,6 +80,8 @@ describe("admission", () => {
     expect(refusal.details).toMatchObject({ resource: "memoryBytes", needed: GIB + 1, free: GIB });
     await governor.reserve(request("c", GIB));
     expect(governor.report().reserved.memoryBytes).toBe(4 * GIB);
+    const sums = governor.report({ reservations: false });
+    expect([sums.reserved.memoryBytes, sums.reservations]).toEqual([4 * GIB, []]);
   });
 
   test("counts processes and disk as it counts memory", async () => {

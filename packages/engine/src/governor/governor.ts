@@ -8,7 +8,7 @@ import type { ProcessIdentity } from "../host/processes.js";
 import { type Amounts, mapAmounts, plus, RESOURCES, type Resource, shortOf } from "./amounts.js";
 import type { ReservationFiles } from "./reservation-files.js";
 import { RESOURCE_WORDS } from "./resource-words.js";
-import type { Admission, BudgetReport, HostBudget, ReservationKind } from "./types.js";
+import type { Admission, BudgetReport, HostBudget, ReservationKind, Waited } from "./types.js";
 import { WaitingLine } from "./waiting-line.js";
 
 /** Memory that others give back, and promises that other processes let go of, are noticed this often. */
@@ -50,6 +50,7 @@ export class Governor {
   readonly #files: ReservationFiles;
   readonly #us: ProcessIdentity;
   readonly #readBudget: () => HostBudget;
+  readonly #onWaited: ((waited: Waited) => void) | undefined;
   readonly #line = new WaitingLine<PendingAdmission>();
   /** What this process has been promised, by id. */
   readonly #ours = new Map<string, Amounts>();
@@ -61,14 +62,18 @@ export class Governor {
     readonly files: ReservationFiles;
     readonly us: ProcessIdentity;
     readonly readBudget: () => HostBudget;
+    /** Told of everybody who has waited, beside what their own admission asks for. */
+    readonly onWaited?: ((waited: Waited) => void) | undefined;
   }) {
     this.#files = parts.files;
     this.#us = parts.us;
     this.#readBudget = parts.readBudget;
+    this.#onWaited = parts.onWaited;
   }
 
-  report(): BudgetReport {
-    const reservations = this.#files.list().map(({ id, amounts, kind, lane }) => ({ id, amounts, kind, lane }));
+  report(options: { readonly reservations?: boolean } = {}): BudgetReport {
+    const files = options.reservations === false ? [] : this.#files.list();
+    const reservations = files.map(({ id, amounts, kind, lane }) => ({ id, amounts, kind, lane }));
     return { ...this.#readBudget(), reserved: this.#files.sum(), reservations, waiting: this.#line.length };
   }
 
@@ -108,7 +113,19 @@ export class Governor {
     }
     // Whoever comes while others wait joins them.
     if (this.#line.length === 0 && this.#try(request) === null) return;
-    await this.#wait(request, { ...options, waitMs });
+    const since = performance.now();
+    const tell = (outcome: Waited["outcome"]) => {
+      const waited: Waited = { kind: request.kind, waitedMs: performance.now() - since, outcome };
+      options.onWaited?.(waited);
+      this.#onWaited?.(waited);
+    };
+    try {
+      await this.#wait(request, { ...options, waitMs });
+    } catch (error) {
+      tell(HoldfastError.from(error).code === "canceled" ? "canceled" : "refused");
+      throw error;
+    }
+    tell("admitted");
   }
 
   /** Makes a promise smaller, which always fits. */

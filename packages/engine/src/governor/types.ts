@@ -53,6 +53,15 @@ export interface Waiting {
   readonly free: number;
 }
 
+export const WAIT_OUTCOMES = ["admitted", "refused", "canceled"] as const;
+
+/** Someone has waited, and what came of it. */
+export interface Waited {
+  readonly kind: ReservationKind;
+  readonly waitedMs: number;
+  readonly outcome: (typeof WAIT_OUTCOMES)[number];
+}
+
 /** How to be let in. */
 export interface Admission {
   /** What it is for; `sandbox` if absent. */
@@ -67,6 +76,8 @@ export interface Admission {
   readonly signal?: AbortSignal | undefined;
   /** Called when the waiting begins, and when the position changes. */
   readonly onWaiting?: ((waiting: Waiting) => void) | undefined;
+  /** Called when the waiting is over; never if there was room at once. */
+  readonly onWaited?: ((waited: Waited) => void) | undefined;
 }
 
 /** What becomes of a sandbox whose memory limit has a ceiling. */

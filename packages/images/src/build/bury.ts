@@ -37,7 +37,10 @@ async function discardSandboxes({ engine, log }: ImagesContext, files: BuildFile
       files.forgetSandbox(id, sandbox);
     } catch (error) {
       const { message } = HoldfastError.from(error);
-      log.warn({ build: id, sandbox, error: message }, "what is left of a build's sandbox could not be removed");
+      log.warn(
+        { left: "sandbox", build: id, sandbox, error: message },
+        "what is left of a build's sandbox could not be removed",
+      );
     }
   }
 }

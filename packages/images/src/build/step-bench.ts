@@ -145,7 +145,7 @@ async function discardStopped({ context }: StepBench, id: SandboxId): Promise<bo
   } catch (error) {
     const { message } = HoldfastError.from(error);
     context.log.warn(
-      { sandbox: id, error: message },
+      { left: "sandbox", sandbox: id, error: message },
       "a build's sandbox could not be removed; the next start tries again",
     );
     return false;

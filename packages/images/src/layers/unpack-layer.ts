@@ -44,7 +44,10 @@ export async function unpackLayer(
     await draft.commit();
   } catch (error) {
     await draft.discard().catch((reason: unknown) => {
-      context.log.warn({ layer: id, error: HoldfastError.from(reason).message }, "what was unpacked of it is left");
+      context.log.warn(
+        { left: "layer", layer: id, error: HoldfastError.from(reason).message },
+        "what was unpacked of it is left",
+      );
     });
     throw error;
   }

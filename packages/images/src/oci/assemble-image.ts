@@ -90,7 +90,10 @@ export async function assembleImage(
   } catch (error) {
     for (const layer of made) {
       await removeNewLayer(context, layer, holder).catch((reason: unknown) => {
-        context.log.warn({ layer, error: HoldfastError.from(reason).message }, "a layer of a failed import is left");
+        context.log.warn(
+          { left: "layer", layer, error: HoldfastError.from(reason).message },
+          "a layer of a failed import is left",
+        );
       });
     }
     throw options.signal?.aborted === true ? HoldfastError.from(options.signal.reason, "canceled") : error;

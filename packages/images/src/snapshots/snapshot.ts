@@ -101,7 +101,7 @@ export async function takeSnapshot(
   } catch (error) {
     await removeNewLayer(context, layer, holder).catch((reason: unknown) => {
       log.warn(
-        { layer, error: HoldfastError.from(reason).message },
+        { left: "layer", layer, error: HoldfastError.from(reason).message },
         "a failed snapshot's layer is left; prune removes it",
       );
     });
@@ -139,7 +139,10 @@ export async function prepareFork(context: ImagesContext, sandbox: Sandbox): Pro
       try {
         await engine.layers.remove(layer);
       } catch (error) {
-        log.warn({ layer, error: HoldfastError.from(error).message }, "a fork's own layer is left; prune removes it");
+        log.warn(
+          { left: "layer", layer, error: HoldfastError.from(error).message },
+          "a fork's own layer is left; prune removes it",
+        );
       } finally {
         releaseClaims(store.directory, holder);
       }

@@ -81,7 +81,10 @@ export async function removeLayers(
       const reason = HoldfastError.from(error);
       // A sandbox stands on it, perhaps since a moment ago.
       if (reason.code !== "image_in_use") {
-        parts.log.warn({ layer, error: reason.message }, "a layer that nobody needs could not be removed");
+        parts.log.warn(
+          { left: "layer", layer, error: reason.message },
+          "a layer that nobody needs could not be removed",
+        );
       }
     } finally {
       unmarkGoing(parts.directory, layer);

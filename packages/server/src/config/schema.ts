@@ -4,6 +4,7 @@ import { availableParallelism } from "node:os";
 import { DEFAULT_STATE_DIRECTORY, POOL_KINDS } from "@holdfast/engine";
 import { MAX_TIMEOUT_MS } from "@holdfast/protocol";
 import { z } from "zod";
+import { METRICS_ACCESS } from "./metrics-access.js";
 
 export const TLS_MODES = ["off", "self", "files"] as const;
 export const LOG_LEVELS = ["fatal", "error", "warn", "info", "debug", "trace", "silent"] as const;
@@ -239,6 +240,11 @@ const fields = {
   endedRetentionHours: amount("hours", 0, 8760)
     .default(24)
     .describe("How long a sandbox that has ended can be asked about: its cause, events and post-mortem"),
+  metricsAccess: oneOf(METRICS_ACCESS)
+    .default("local")
+    .describe(
+      "Who may read /metrics: local, whoever asks from this machine and not through a proxy, others with the operator's key; key, with that key only; open, everybody",
+    ),
   drainSeconds: amount("seconds", 0, 3600)
     .default(10)
     .describe("How long requests may take to finish when the server is told to stop"),

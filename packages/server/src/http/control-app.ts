@@ -3,6 +3,8 @@ import { HoldfastError } from "@holdfast/protocol";
 import { type FastifyBaseLogger, type FastifyInstance, type FastifyRequest, fastify } from "fastify";
 import { answerE2bError } from "../e2b/error-handler.js";
 import { e2bRoutes } from "../e2b/routes.js";
+import { countRequests } from "../metrics/count-requests.js";
+import { type MetricsRouteParts, metricsRoutes } from "../metrics/routes.js";
 import type { ServerParts } from "../parts.js";
 import { v1Routes } from "../v1/routes.js";
 import { requireKey } from "./authenticate.js";
@@ -10,6 +12,8 @@ import { readJsonBody } from "./json-body.js";
 import { routableUrl, UNREADABLE, unreadablePath } from "./routable-url.js";
 
 export interface ControlAppOptions {
+  /** Who may see the metrics, and where they come from. Without it there are none to be seen. */
+  readonly metrics?: MetricsRouteParts | undefined;
   /** The domain that clients reach sandboxes below, with a port if it needs one; null if there is none. */
   readonly publicDomain?: (() => string | null) | undefined;
 }
@@ -60,6 +64,7 @@ export async function createControlApp(parts: ServerParts, options: ControlAppOp
     routerOptions: { maxParamLength: MAX_PARAMETER_CHARACTERS },
     rewriteUrl: routableUrl,
   });
+  countRequests(app, parts.metrics, "api");
   acceptJson(app);
   app.setErrorHandler(answerE2bError);
   const refuse = refuseWhenStopping(app);
@@ -68,6 +73,8 @@ export async function createControlApp(parts: ServerParts, options: ControlAppOp
     refuse();
     return reply.code(204).send();
   });
+
+  if (options.metrics !== undefined) await app.register(metricsRoutes(options.metrics));
 
   await app.register(async (keyed) => {
     requireKey(keyed, parts.keys);

@@ -31,7 +31,7 @@ const ORIGIN_HEADERS: ReadonlySet<string> = new Set([
 /** A server inside may have keys of its own under the same names; those that look like ours stay out. */
 function isApiKey(name: string, value: string): boolean {
   if (name === "x-api-key") return value.trim().toLowerCase().startsWith("e2b_");
-  return name === "authorization" && /^bearer\s+e2b_/i.test(value);
+  return name === "authorization" && /^bearer\s+(?:e2b|hfm)_/i.test(value);
 }
 
 function listOf(value: string | undefined): string[] {

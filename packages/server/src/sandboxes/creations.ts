@@ -1,7 +1,8 @@
 /** Sandboxes on their way: made whole, or nothing of them is left; and each token's request made once. */
 import { createHash } from "node:crypto";
-import type { Engine, Sandbox, SandboxSpec, Waiting } from "@holdfast/engine";
+import type { Admission, Engine, Sandbox, SandboxSpec, Waiting } from "@holdfast/engine";
 import { ceilingBytesOf, HoldfastError, type SandboxId } from "@holdfast/protocol";
+import type { CreationWay, Metrics } from "../metrics/metrics.js";
 import type { SandboxRow, Store } from "../store/store.js";
 import { atMostEverySecond } from "./at-most-every-second.js";
 import type { KeyBudget } from "./key-budget.js";
@@ -18,6 +19,7 @@ export interface CreationParts {
   readonly keep: (row: SandboxRow) => SandboxLife;
   /** Takes it from the list; false if it was not there. */
   readonly letGo: (id: SandboxId) => boolean;
+  readonly metrics: Pick<Metrics, "creating">;
   readonly find: (id: SandboxId) => Promise<SandboxRow | undefined>;
   /** Writes down that it waits. */
   readonly onWaiting: (row: SandboxRow, waiting: Waiting) => Promise<void>;
@@ -29,6 +31,8 @@ export interface CreationOptions {
   /** Ends the waiting. What is being made already is made. */
   readonly signal?: AbortSignal | undefined;
   readonly onBegun?: (() => void) | undefined;
+  /** `cold` if absent. */
+  readonly how?: CreationWay | undefined;
 }
 
 interface PendingCreation {
@@ -50,7 +54,10 @@ export class Creations {
     const onAbort = () => waiting.abort();
     if (options.signal?.aborted === true) onAbort();
     options.signal?.addEventListener("abort", onAbort, { once: true });
-    const made = this.#make(caller, row, spec, { ...options, signal: waiting.signal }).finally(() => {
+    const making = this.#parts.metrics.creating(options.how ?? "cold", (onWaited) =>
+      this.#make(caller, row, spec, { ...options, signal: waiting.signal, onWaited }),
+    );
+    const made = making.finally(() => {
       options.signal?.removeEventListener("abort", onAbort);
       this.#pending.delete(row.id);
     });
@@ -73,6 +80,11 @@ export class Creations {
   async settled(): Promise<void> {
     for (const { waiting } of this.#pending.values()) waiting.abort();
     await Promise.allSettled([...this.#pending.values()].map(({ made }) => made));
+  }
+
+  /** How many are on their way. */
+  get count(): number {
+    return this.#pending.size;
   }
 
   /** The sandbox that the token gave before; undefined if this is the first time. */
@@ -108,7 +120,7 @@ export class Creations {
     caller: Caller,
     row: SandboxRow,
     spec: Partial<SandboxSpec>,
-    { waitMs, signal, onBegun }: CreationOptions,
+    { waitMs, signal, onBegun, onWaited }: CreationOptions & Pick<Admission, "onWaited">,
   ): Promise<SandboxRow> {
     const { engine, store, budget } = this.#parts;
     let sandbox: Sandbox | undefined;
@@ -136,6 +148,7 @@ export class Creations {
             lane: row.keyId,
             waitMs,
             signal,
+            onWaited,
             onWaiting: atMostEverySecond((waiting) => {
               inserted.then(() => this.#parts.onWaiting(row, waiting)).catch(() => {});
             }),

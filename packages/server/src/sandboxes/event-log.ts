@@ -1,16 +1,19 @@
 /** The event log as it grows. Whoever follows it reads the store, and is told here when there is more to read. */
 import { EventEmitter } from "node:events";
 import type { SandboxId } from "@holdfast/protocol";
+import type { Metrics } from "../metrics/metrics.js";
 import type { CommandRow, EventRow, NewEvent, SandboxRow, Store } from "../store/store.js";
 
 const PAGE = 200;
 
 export class EventLog {
   readonly #store: Store;
+  readonly #metrics: Pick<Metrics, "commandEnded" | "averted">;
   readonly #grown = new EventEmitter();
 
-  constructor(store: Store) {
+  constructor(store: Store, metrics: Pick<Metrics, "commandEnded" | "averted">) {
     this.#store = store;
+    this.#metrics = metrics;
     this.#grown.setMaxListeners(0);
   }
 
@@ -25,7 +28,15 @@ export class EventLog {
 
   async commandEnded(...args: Parameters<Store["commands"]["end"]>): Promise<void> {
     const event = await this.#store.commands.end(...args);
-    if (event !== undefined) this.#announce(event);
+    if (event === undefined) return;
+    // Here, where it is known to be the first time that anybody says so.
+    this.#metrics.commandEnded(args[2]);
+    this.#announce(event);
+  }
+
+  /** A command lived that a fixed memory limit would have killed. */
+  spared(): void {
+    this.#metrics.averted();
   }
 
   async *follow(

@@ -49,7 +49,7 @@ export async function makeForks(
     const begun = new Promise<void>((resolve) => {
       onBegun = resolve;
     });
-    const fork = creations.make(caller, forkedRow(source, timeoutMs), spec, { onBegun, waitMs }).then(
+    const fork = creations.make(caller, forkedRow(source, timeoutMs), spec, { onBegun, waitMs, how: "fork" }).then(
       (row): Fork => ({ row }),
       (reason): Fork => ({ error: HoldfastError.from(reason) }),
     );

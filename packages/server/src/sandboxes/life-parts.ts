@@ -1,6 +1,7 @@
 /** What all sandboxes' lives share, and how one of them is let in again. */
 import type { Admission, Engine, Sandbox, Waiting } from "@holdfast/engine";
 import type { Logger } from "pino";
+import type { Metrics } from "../metrics/metrics.js";
 import type { NewEvent, SandboxRow, Store } from "../store/store.js";
 import { atMostEverySecond } from "./at-most-every-second.js";
 import type { EventLog } from "./event-log.js";
@@ -18,18 +19,25 @@ export interface LifeParts {
   readonly directory: string;
   /** How long a paused one may wait for room on the host to run again. */
   readonly waitMs: number;
+  /** Times how it is made to run again. */
+  readonly creating: Metrics["creating"];
+  readonly metrics: Pick<Metrics, "held" | "grew" | "shrank">;
 }
 
 /** For a sandbox that was paused: it waits behind others of its key, and its events say so. */
-export function admissionOf({ events, waitMs }: LifeParts, { id, keyId }: SandboxRow): Admission {
+export function admissionOf(
+  { events, waitMs }: LifeParts,
+  { id, keyId }: SandboxRow,
+  onWaited?: Admission["onWaited"],
+): Admission {
   const onWaiting = atMostEverySecond<Parameters<NonNullable<Admission["onWaiting"]>>[0]>((waiting) => {
     events.apply(id, {}, lifeEvents.waiting(waiting)).catch(() => {});
   });
-  return { lane: keyId, waitMs, onWaiting };
+  return { lane: keyId, waitMs, onWaiting, onWaited };
 }
 
 /** What its memory limit goes through is told as it happens. */
-export function tellOfMemory({ events, log }: LifeParts, { id }: SandboxRow, sandbox: Sandbox): void {
+export function tellOfMemory({ events, log, metrics }: LifeParts, { id }: SandboxRow, sandbox: Sandbox): void {
   const write = (event: NewEvent) => {
     events.apply(id, {}, event).catch((error: unknown) => {
       log.warn({ sandbox: id, err: error }, "an event could not be written down");
@@ -39,5 +47,8 @@ export function tellOfMemory({ events, log }: LifeParts, { id }: SandboxRow, san
   sandbox.onMemory((event) => {
     if (event.kind === "waiting") waits(event.waiting);
     else write(lifeEvents.memory(event));
+    if (event.kind === "held") metrics.held();
+    if (event.kind === "grown") metrics.grew();
+    if (event.kind === "shrunk") metrics.shrank();
   });
 }

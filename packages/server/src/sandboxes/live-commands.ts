@@ -291,6 +291,7 @@ export class SandboxCommands implements LiveCommands {
   #recordEnd(row: CommandRow, ending: CommandEnding): Promise<void> {
     const data = { commandId: row.id, cause: ending.cause, incidents: ending.incidents, exitCode: ending.exitCode };
     const message = `Command ${row.id}: ${ending.message}`;
+    if (wasSpared(this.#sandbox, ending)) this.#events.spared();
     return this.#record(() =>
       this.#events.commandEnded(row.sandboxId, row.id, ending, new Date(), {
         kind: "command_ended",
@@ -376,4 +377,10 @@ function abridgeRecord(record: Readonly<Record<string, string>>): Record<string,
       return left >= 0;
     }),
   );
+}
+
+/** It needed more than its sandbox had begun with, and was given it: with a fixed limit it would have been killed. */
+function wasSpared({ spec, limits }: Sandbox, { cause, incidents, usage }: CommandEnding): boolean {
+  if (limits.memoryMaxBytes === undefined || (usage.memoryPeakBytes ?? 0) <= spec.limits.memoryBytes) return false;
+  return ![cause, ...incidents].some(({ kind }) => kind === "out_of_memory");
 }

@@ -18,6 +18,8 @@ export interface Recovery {
   readonly lost: number;
   /** Stopped ones that the store does not know. */
   readonly strays: readonly SandboxId[];
+  /** Those that nobody answered for and that were removed. */
+  readonly orphans: number;
 }
 
 async function unendedRows(store: Store): Promise<SandboxRow[]> {
@@ -79,6 +81,6 @@ export async function recover(
     await sandbox.kill(OUR_NAME);
   }
   // The state directory is ours alone: what nobody answers for now, nobody will ever come back for.
-  await engine.sweep({ which: "all" });
-  return { ...counts, strays: [...stopped] };
+  const swept = await engine.sweep({ which: "all" });
+  return { ...counts, strays: [...stopped], orphans: alive.size + swept.length };
 }

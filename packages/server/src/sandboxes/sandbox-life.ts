@@ -9,15 +9,8 @@
  */
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
-import type { Sandbox } from "@holdfast/engine";
-import {
-  ceilingBytesOf,
-  changedLimits,
-  HoldfastError,
-  type ResizeLimits,
-  type SandboxCause,
-  type SandboxEnding,
-} from "@holdfast/protocol";
+import type { Admission, Sandbox } from "@holdfast/engine";
+import { HoldfastError, type ResizeLimits, type SandboxCause, type SandboxEnding } from "@holdfast/protocol";
 import type { NetworkSettings, NewEvent, SandboxRow } from "../store/store.js";
 import { DeliveredOffsets } from "./delivered-offsets.js";
 import { ExpiryTimer } from "./expiry-timer.js";
@@ -27,6 +20,7 @@ import { LifeRecord } from "./life-record.js";
 import { type LastWords, SandboxCommands } from "./live-commands.js";
 import { createLive, type Live } from "./live-sandbox.js";
 import { endedError, endingWithoutSandbox, postmortemOf } from "./postmortem.js";
+import { resizeSandbox } from "./resize-sandbox.js";
 import type { Opened } from "./types.js";
 
 /** How long a request waits for a sandbox that is being resumed. */
@@ -208,7 +202,7 @@ export class SandboxLife {
         return { resumed: false, booted: false };
       }
       const before = this.#row.boots;
-      const boots = await this.#wake(options.memory ?? true);
+      const boots = await this.#parts.creating("resume", (told) => this.#wake(options.memory ?? true, told));
       const booted = boots > before;
       await this.#record.fact(
         { status: "running", memoryKept: null, boots, timeoutMs, expiresAt: new Date(Date.now() + timeoutMs) },
@@ -235,20 +229,7 @@ export class SandboxLife {
   /** `reserve` is told by how much its memory grows, when its turn has come, and may refuse. */
   resize(limits: ResizeLimits, reserve: (grownBytes: number) => void): Promise<SandboxRow> {
     return this.#exclusive(undefined, async () => {
-      if (this.#row.status === "paused" || this.#sandbox === undefined) {
-        throw new HoldfastError("sandbox_paused", `sandbox ${this.#row.id} is paused`, { hint: "Resume it first." });
-      }
-      const before = this.#row.limits;
-      const after = changedLimits(before, limits);
-      const grownBytes = ceilingBytesOf(after) - ceilingBytesOf(before);
-      reserve(grownBytes);
-      try {
-        await this.#sandbox.resize(limits);
-      } catch (error) {
-        reserve(-grownBytes);
-        throw error;
-      }
-      await this.#record.fact({ limits: after }, lifeEvents.resized(before, after));
+      await resizeSandbox(this.#record, this.#sandbox, { limits, reserve });
       return this.#row;
     });
   }
@@ -376,14 +357,15 @@ export class SandboxLife {
   }
 
   /** Makes it run; resolves to the number of its boots. */
-  async #wake(withMemory: boolean): Promise<number> {
+  async #wake(withMemory: boolean, onWaited: Admission["onWaited"]): Promise<number> {
+    const admission = admissionOf(this.#parts, this.#row, onWaited);
     if (this.#sandbox !== undefined && withMemory) {
-      await this.#sandbox.thaw(admissionOf(this.#parts, this.#row));
+      await this.#sandbox.thaw(admission);
       if (this.#commandsUnknown) await this.#adoptCommands();
       return this.#row.boots;
     }
     if (this.#sandbox !== undefined) await this.#stop("a resume without its memory");
-    this.#setSandbox(await this.#parts.engine.boot(this.#row.id, { admission: admissionOf(this.#parts, this.#row) }));
+    this.#setSandbox(await this.#parts.engine.boot(this.#row.id, { admission }));
     return this.#row.boots + 1;
   }
 

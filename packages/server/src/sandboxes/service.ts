@@ -23,6 +23,8 @@ import {
 } from "@holdfast/protocol";
 import type { Logger } from "pino";
 import type { ServerConfig } from "../config/schema.js";
+import type { Metrics } from "../metrics/metrics.js";
+import { countLives, type SandboxCounts } from "../metrics/sandbox-gauges.js";
 import type {
   CommandRow,
   EventRow,
@@ -67,6 +69,7 @@ export interface ServiceParts {
   readonly store: Store;
   readonly log: Logger;
   readonly version: string;
+  readonly metrics: Metrics;
 }
 
 const keyIdOf = (caller: Caller): string => (caller.kind === "operator" ? OPERATOR_KEY_ID : caller.keyId);
@@ -96,7 +99,7 @@ export class SandboxService implements Sandboxes {
     this.#parts = parts;
     this.#tokens = tokens;
     this.sources = new Sources(parts.config, parts.images);
-    this.#events = new EventLog(parts.store);
+    this.#events = new EventLog(parts.store, parts.metrics);
     this.#lifeParts = {
       engine: parts.engine,
       store: parts.store,
@@ -104,6 +107,8 @@ export class SandboxService implements Sandboxes {
       log: parts.log,
       directory,
       waitMs: this.#waitMs,
+      creating: (how, work) => parts.metrics.creating(how, work),
+      metrics: parts.metrics,
       startImage: async (live) => {
         const start = this.sources.startOf(live.row.imageId);
         if (start !== null) await startCommandIn(live, start, this.#closing.signal);
@@ -113,6 +118,7 @@ export class SandboxService implements Sandboxes {
       engine: parts.engine,
       store: parts.store,
       budget: this.#budget,
+      metrics: parts.metrics,
       keep: (row) => this.#keep(row, { counted: true }),
       letGo: (id) => this.#lives.delete(id),
       find: (id) => this.#find(id),
@@ -138,6 +144,7 @@ export class SandboxService implements Sandboxes {
     mkdirSync(directory, { recursive: true, mode: 0o700 });
     const service = new SandboxService(parts, await SandboxTokens.open(parts.store), directory);
     const recovery = await recover(parts, (row) => service.#keep(row, { counted: false }));
+    parts.metrics.orphansReaped(recovery.orphans);
     service.#removeStrayOffsets(directory);
     service.#forgetStrays = discardLater(parts, recovery.strays);
     service.#sampler.start();
@@ -267,7 +274,8 @@ export class SandboxService implements Sandboxes {
     if (row.status === "creating" && (await this.#creations.cancel(row.id))) {
       return endingWithoutSandbox(row, { kind: "killed", by });
     }
-    return (await this.#life(caller, id)).kill(by);
+    const life = await this.#life(caller, id);
+    return this.#parts.metrics.killing(() => life.kill(by));
   }
 
   get #waitMs(): number {
@@ -412,6 +420,10 @@ export class SandboxService implements Sandboxes {
     return { kind: "missing", ending: row?.ending ?? undefined, endedAt: row?.endedAt ?? undefined };
   }
 
+  counts(): SandboxCounts {
+    return countLives([...this.#lives.values()], this.#creations.count);
+  }
+
   host(caller: Caller): Promise<HostInfo> {
     return hostInfo(this.#parts, [...this.#lives.values()], caller);
   }
@@ -429,6 +441,7 @@ export class SandboxService implements Sandboxes {
     const life = new SandboxLife(this.#lifeParts, row, (ended) => {
       this.#lives.delete(row.id);
       this.#sampler.forget(row.id);
+      if (ended.row.ending !== null) this.#parts.metrics.sandboxEnded(ended.row.ending);
       this.#budget.free(row.keyId, ceilingBytesOf(ended.row.limits));
     });
     this.#lives.set(row.id, life);

@@ -5,12 +5,17 @@
 import type { Engine } from "@holdfast/engine";
 import { HoldfastError, type SandboxId } from "@holdfast/protocol";
 import type { Logger } from "pino";
+import type { Metrics } from "../metrics/metrics.js";
 
 const MOMENT_MS = 30_000;
 
 /** Returns how to leave them to the next server. */
 export function discardLater(
-  parts: { readonly engine: Engine; readonly log: Logger },
+  parts: {
+    readonly engine: Engine;
+    readonly log: Logger;
+    readonly metrics: Pick<Metrics, "cleanUpFailed" | "orphansReaped">;
+  },
   strays: readonly SandboxId[],
   afterMs = MOMENT_MS,
 ): () => void {
@@ -19,7 +24,9 @@ export function discardLater(
     for (const id of strays.filter((stray) => stopped.has(stray))) {
       try {
         await parts.engine.discard(id);
+        parts.metrics.orphansReaped(1);
       } catch (error) {
+        parts.metrics.cleanUpFailed("sandbox");
         parts.log.warn({ sandbox: id, error: HoldfastError.from(error).message }, "a stray sandbox is left");
       }
     }

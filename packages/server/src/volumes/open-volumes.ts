@@ -24,6 +24,8 @@ export interface VolumesOptions {
   /** Where the records are. */
   readonly directory: string;
   readonly limitBytes: number;
+  /** Told of each that could not be removed. */
+  readonly onLeft?: (() => void) | undefined;
 }
 
 export async function openVolumes(options: VolumesOptions): Promise<OpenedVolumes> {
@@ -126,7 +128,7 @@ export async function openVolumes(options: VolumesOptions): Promise<OpenedVolume
 
 /** Finishes what a killed server left. */
 async function recover(
-  { engine, log }: Pick<VolumesOptions, "engine" | "log">,
+  { engine, log, onLeft }: Pick<VolumesOptions, "engine" | "log" | "onLeft">,
   records: VolumeRecords,
 ): Promise<Map<string, Volume>> {
   const volumes = new Map<string, Volume>();
@@ -135,6 +137,7 @@ async function recover(
       () => true,
       (error: unknown) => {
         log.warn({ volume: id, error: HoldfastError.from(error).message }, "a volume could not be removed");
+        onLeft?.();
         return false;
       },
     );

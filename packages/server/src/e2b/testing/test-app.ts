@@ -8,6 +8,7 @@ import { pino } from "pino";
 import { defaultConfig, type ServerConfig } from "../../config/schema.js";
 import { createControlApp } from "../../http/control-app.js";
 import { createKeyRing } from "../../keys/key-ring.js";
+import { Metrics } from "../../metrics/metrics.js";
 import type { ServerParts } from "../../parts.js";
 import { SandboxService } from "../../sandboxes/service.js";
 import { openSqliteStore } from "../../store/sqlite/open-sqlite-store.js";
@@ -29,17 +30,27 @@ export async function openTestApp(settings: Partial<ServerConfig> = {}): Promise
   undo.push(() => store.close());
   const config = { ...defaultConfig(), ...settings };
   const engine = createFakeEngine();
+  const metrics = new Metrics();
   // Nothing that a test names is looked for anywhere else.
   const images = await openImages({ engine, stateDirectory: directory, bases: { pull: false }, log });
   undo.push(() => images.close());
   const volumes = await openVolumes({ engine, store, log, directory: join(directory, "volumes"), limitBytes: 1024 });
   undo.push(() => volumes.close());
   const { service } = await SandboxService.open(
-    { config, engine, images, volumes, store, log, version: "0" },
+    { config, engine, images, volumes, store, log, version: "0", metrics },
     { directory },
   );
   undo.push(() => service.close());
-  const parts: ServerParts = { config, keys: createKeyRing(store), sandboxes: service, images, volumes, store, log };
+  const parts: ServerParts = {
+    config,
+    keys: createKeyRing(store),
+    sandboxes: service,
+    images,
+    volumes,
+    store,
+    log,
+    metrics,
+  };
   const app = await createControlApp(parts, { publicDomain: () => "box.test:3000" });
   undo.push(() => app.close());
   return {
