@@ -1,4 +1,5 @@
 import { defineConfig, type TestProjectInlineConfiguration } from "vitest/config";
+import { BaseSequencer, type TestSpecification } from "vitest/node";
 
 /**
  * Packages are tested from source: `holdfast-source` is the private export condition that names it. The others are
@@ -13,7 +14,7 @@ function pureProject(name: string, include: string): TestProjectInlineConfigurat
 
 /**
  * Tests on the real kernel. They measure budgets, count leaked processes and mounts, and this may be a host of two
- * cores: one file at a time, one project after the other.
+ * cores: one file at a time, one project after the other. `npm test` has two such rows, in namespaces of their own.
  */
 function kernelProject(name: string, groupOrder: number): TestProjectInlineConfiguration {
   return {
@@ -30,11 +31,21 @@ function kernelProject(name: string, groupOrder: number): TestProjectInlineConfi
   };
 }
 
+/** Who makes the base image comes first: its test makes it in any case, and the others find it then. */
+class BaseFirst extends BaseSequencer {
+  override async sort(files: TestSpecification[]): Promise<TestSpecification[]> {
+    const sorted = await super.sort(files);
+    const isFirst = ({ moduleId }: TestSpecification) => moduleId.endsWith("/tests/images/base.test.ts");
+    return [...sorted.filter(isFirst), ...sorted.filter((file) => !isFirst(file))];
+  }
+}
+
 export default defineConfig({
   resolve: { conditions },
   ssr: { resolve: { conditions } },
   test: {
     passWithNoTests: true,
+    sequence: { sequencer: BaseFirst },
     projects: [
       pureProject("unit", "packages/*/src/**/*.test.ts"),
       pureProject("house", "tests/house/**/*.test.ts"),

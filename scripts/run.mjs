@@ -69,8 +69,30 @@ export async function run(command, args, failure, env = {}) {
 
 /** Gives the terminal to a program and resolves to its exit code (128 + n if signal n ended it). */
 export function handOver(command, args, env = {}) {
+  return finish(command, spawn(command, args, { cwd: root, env: environment(env), stdio: "inherit" }));
+}
+
+/** The same for one of several programs that run at once: it passes whole lines on, so that no two of them mix. */
+export function stream(command, args, env = {}) {
+  const child = spawn(command, args, { cwd: root, env: environment(env), stdio: ["ignore", "pipe", "pipe"] });
+  passLines(child.stdout, process.stdout);
+  passLines(child.stderr, process.stderr);
+  return finish(command, child);
+}
+
+function passLines(from, to) {
+  let rest = "";
+  from.setEncoding("utf8");
+  from.on("data", (text) => {
+    const end = text.lastIndexOf("\n") + 1;
+    if (end > 0) to.write(rest + text.slice(0, end));
+    rest = end > 0 ? text.slice(end) : rest + text;
+  });
+  from.on("end", () => to.write(rest));
+}
+
+function finish(command, child) {
   return new Promise((resolve, reject) => {
-    const child = spawn(command, args, { cwd: root, env: environment(env), stdio: "inherit" });
     // Ctrl-C reaches the child by itself, through the terminal; we only must not die before it.
     const ignore = () => {};
     const forward = (signal) => child.kill(signal);

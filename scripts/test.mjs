@@ -4,7 +4,7 @@
 import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { asRoot, capture, handOver, main, root } from "./run.mjs";
+import { asRoot, capture, handOver, main, root, stream } from "./run.mjs";
 import { setup } from "./setup.mjs";
 
 const CHECKS = [
@@ -13,23 +13,65 @@ const CHECKS = [
   { name: "tsc", script: "typescript/bin/tsc", args: ["-p", "tsconfig.check.json", "--pretty", "false"] },
 ];
 
+/** Tests that use no kernel. They take all cores, so they have them for themselves. */
+const PURE = ["unit", "house"];
+/** Of the others, those of the first lane; the second has whatever is left, so that no project can be forgotten. */
+const FIRST_LANE = ["engine", "security", "server", "e2e"];
+
 await main(async () => {
   await setup({ test: true });
   const selection = process.argv.slice(2);
-  const failedChecks = selection.length === 0 ? await runChecks() : 0;
-  const tests = await runTests(selection);
-
-  const failed = tests.failed + failedChecks;
-  console.log(`${tests.passed} passed, ${failed} failed${tests.skipped > 0 ? `, ${tests.skipped} skipped` : ""}`);
-  return failed === 0 ? 0 : 1;
+  const directory = mkdtempSync(join(tmpdir(), "holdfast-test-"));
+  try {
+    const { passed, failed, skipped } = sum(
+      selection.length === 0 ? await runEverything(directory) : [await runSelection(directory, selection)],
+    );
+    console.log(`${passed} passed, ${failed} failed${skipped > 0 ? `, ${skipped} skipped` : ""}`);
+    return failed === 0 ? 0 : 1;
+  } finally {
+    rmSync(directory, { recursive: true, force: true });
+  }
 });
 
-/** All three side by side; a failure of one hides neither the others nor the tests. Resolves to how many failed. */
+/**
+ * A test on the kernel waits more than it computes: two lanes of projects run side by side, each in namespaces of its own,
+ * so that neither takes what the other does for a leak. The checks have what time the tests leave.
+ */
+async function runEverything(directory) {
+  const checks = runChecks();
+  // The tests that start programs of ours build them if need be; nobody may do so while the other lane runs them. What is
+  // wrong with the types is the check's to say.
+  await capture(process.execPath, [join(root, "node_modules/typescript/bin/tsc"), "-b", "packages/cli"]);
+  const pure = await runVitest(directory, "pure", stream, [process.execPath], only(PURE));
+  const isolated = [join(root, "tests/helpers/isolated.sh"), process.execPath];
+  const lanes = await Promise.all([
+    runVitest(directory, "first", stream, isolated, only(FIRST_LANE)),
+    runVitest(directory, "second", stream, isolated, only(secondLane())),
+  ]);
+  return [pure, ...lanes, await checks];
+}
+
+const only = (projects) => projects.map((project) => `--project=${project}`);
+
+/** By the names in vitest's configuration: of several `--project=!name` each alone would let all the others in. */
+function secondLane() {
+  const text = readFileSync(join(root, "vitest.config.ts"), "utf8");
+  const projects = [...text.matchAll(/(?:pure|kernel)Project\("([a-z0-9]+)"/g)].map((match) => match[1]);
+  return projects.filter((project) => !PURE.includes(project) && !FIRST_LANE.includes(project));
+}
+
+function runSelection(directory, selection) {
+  // Whoever names a file that is not there wants to know; an empty project in a full run is no failure.
+  return runVitest(directory, "selection", handOver, [process.execPath], [...selection, "--passWithNoTests=false"]);
+}
+
+/** All three side by side; a failure of one hides neither the others nor the tests. */
 async function runChecks() {
   const start = performance.now();
   const results = await Promise.all(
     CHECKS.map(async ({ name, script, args }) => {
-      const { code, output } = await capture(process.execPath, [join(root, "node_modules", script), ...args]);
+      const command = ["-n", "19", process.execPath, join(root, "node_modules", script), ...args];
+      const { code, output } = await capture("nice", command);
       return { name, code, output };
     }),
   );
@@ -38,23 +80,20 @@ async function runChecks() {
   const passed = results.filter(({ code }) => code === 0).map(({ name }) => name);
   const seconds = ((performance.now() - start) / 1000).toFixed(1);
   if (passed.length > 0) console.log(`${passed.join(", ")}: no problems (${seconds} s)`);
-  return failed.length;
+  return { passed: 0, failed: failed.length, skipped: 0 };
 }
 
-async function runTests(selection) {
-  const directory = mkdtempSync(join(tmpdir(), "holdfast-test-"));
-  try {
-    const totals = join(directory, "totals.json");
-    const vitest = join(root, "node_modules/vitest/vitest.mjs");
-    const args = [vitest, "run", "--reporter=default", "--reporter=./scripts/count-reporter.mjs", ...selection];
-    // Whoever names a file that is not there wants to know; an empty project in a full run is no failure.
-    if (selection.length > 0) args.push("--passWithNoTests=false");
-    const plain = process.stdout.isTTY ? {} : { NO_COLOR: "1" };
-    const code = await handOver(...asRoot(process.execPath, args), { HOLDFAST_TEST_TOTALS: totals, ...plain });
-    return readTotals(totals, code);
-  } finally {
-    rmSync(directory, { recursive: true, force: true });
-  }
+/** The files of all runs in one directory share what they leave there, such as the base image. */
+async function runVitest(directory, name, start, [command, ...before], args) {
+  const totals = join(directory, `${name}.json`);
+  const vitest = join(root, "node_modules/vitest/vitest.mjs");
+  const reporters = ["--reporter=default", "--reporter=./scripts/count-reporter.mjs"];
+  const plain = start === handOver && process.stdout.isTTY ? {} : { NO_COLOR: "1" };
+  const code = await start(...asRoot(command, [...before, vitest, "run", ...reporters, ...args]), {
+    HOLDFAST_TEST_TOTALS: totals,
+    ...plain,
+  });
+  return readTotals(totals, code);
 }
 
 function readTotals(path, code) {
@@ -62,4 +101,10 @@ function readTotals(path, code) {
   // vitest knows of failures that no test shows, such as a wrong option or its own death.
   if (code !== 0 && totals.failed === 0) totals.failed = 1;
   return totals;
+}
+
+function sum(all) {
+  const total = { passed: 0, failed: 0, skipped: 0 };
+  for (const part of all) for (const name of Object.keys(total)) total[name] += part[name];
+  return total;
 }

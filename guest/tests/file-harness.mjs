@@ -1,7 +1,7 @@
 // Drives the file worker over real frames. Every test runs against two builds: the static musl one that ships, and one
 // with the address and undefined behaviour sanitizers, whose every complaint fails the test.
 import { execFileSync, spawn } from "node:child_process";
-import { mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
+import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmdirSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -213,4 +213,16 @@ export async function request(variant, type, fields, options = {}) {
     worker.eof();
   }
   return worker.finish();
+}
+
+/** A new directory in memory for `work`: to make tens of thousands of files on a disk takes longer than all other tests. */
+export async function inMemory(path, work) {
+  mkdirSync(path);
+  execFileSync("mount", ["-t", "tmpfs", "tmpfs", path]);
+  try {
+    return await work();
+  } finally {
+    execFileSync("umount", ["--lazy", path]);
+    rmdirSync(path);
+  }
 }

@@ -3,7 +3,7 @@ import { execFileSync } from "node:child_process";
 import fs from "node:fs";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
-import { directory, request, variants, Worker, wire } from "./file-harness.mjs";
+import { directory, inMemory, request, variants, Worker, wire } from "./file-harness.mjs";
 
 // What Node cannot do itself: trees deeper than PATH_MAX, names that are no UTF-8.
 const python = (script, ...args) => execFileSync("python3", ["-c", script, ...args], { encoding: "utf8" });
@@ -86,24 +86,25 @@ for (const variant of variants)
       assert.equal((await run("REMOVE", { PATH: p })).done.COUNT, 6);
     });
 
-    test("LIST of many entries is complete and in order, with little memory", async () => {
-      const p = join(d, "many");
-      // Long names, so that several batches are needed; a directory in the middle is gone into.
-      python(
-        'import os,sys\np=sys.argv[1];os.mkdir(p)\nfor i in range(30000): open(p+"/"+"n"*150+"%05d"%((i*7919)%30000),"w").close()\nos.makedirs(p+"/"+"n"*150+"15000x/in")',
-        p,
-      );
-      const worker = new Worker(variant, "LIST", { PATH: p, DEPTH: 3 }, { paused: true });
-      await new Promise((r) => setTimeout(r, 300));
-      const status = fs.readFileSync(`/proc/${worker.child.pid}/status`, "utf8");
-      if (variant.name === "musl") assert.ok(Number(/VmHWM:\s+(\d+)/.exec(status)[1]) < 16 * 1024, status);
-      worker.read();
-      const { notes } = await worker.finish();
-      assert.equal(notes.length, 30002);
-      const names = notes.map((n) => n.PATH);
-      assert.deepEqual(names, [...names].sort());
-      assert.equal((await run("REMOVE", { PATH: p })).done.COUNT, 30003);
-    });
+    test("LIST of many entries is complete and in order, with little memory", () =>
+      inMemory(join(d, "roomy"), async () => {
+        const p = join(d, "roomy/many");
+        // Long names, so that several batches are needed; a directory in the middle is gone into.
+        python(
+          'import os,sys\np=sys.argv[1];os.mkdir(p)\nfor i in range(30000): open(p+"/"+"n"*150+"%05d"%((i*7919)%30000),"w").close()\nos.makedirs(p+"/"+"n"*150+"15000x/in")',
+          p,
+        );
+        const worker = new Worker(variant, "LIST", { PATH: p, DEPTH: 3 }, { paused: true });
+        await new Promise((r) => setTimeout(r, 300));
+        const status = fs.readFileSync(`/proc/${worker.child.pid}/status`, "utf8");
+        if (variant.name === "musl") assert.ok(Number(/VmHWM:\s+(\d+)/.exec(status)[1]) < 16 * 1024, status);
+        worker.read();
+        const { notes } = await worker.finish();
+        assert.equal(notes.length, 30002);
+        const names = notes.map((n) => n.PATH);
+        assert.deepEqual(names, [...names].sort());
+        assert.equal((await run("REMOVE", { PATH: p })).done.COUNT, 30003);
+      }));
 
     test("LIST ends when nobody listens any more", async () => {
       const worker = new Worker(variant, "LIST", { PATH: "/usr/lib", DEPTH: 99 }, { paused: true });
@@ -296,37 +297,27 @@ for (const variant of variants)
       assert.equal((await run("REMOVE", { PATH: "" })).fail.ERRNO_NAME, "EINVAL");
     });
 
-    test("trees of 10,000 levels are listed, moved and removed", async () => {
-      deep(`${d}/deep`, 10000);
-      const listed = await run("LIST", { PATH: `${d}/deep`, DEPTH: 20000 });
-      assert.equal(listed.notes.length, 10001);
-      assert.equal(listed.notes.at(-1).NAME, "leaf");
-      fs.mkdirSync(`${other}/roomy`);
-      execFileSync("mount", ["-t", "tmpfs", "tmpfs", `${other}/roomy`]);
-      try {
-        const { done, fail } = await run("MOVE", { PATH: `${d}/deep`, TO: `${other}/roomy/deep` });
-        assert.ok(done, fail?.MESSAGE);
-        assert.equal((await run("REMOVE", { PATH: `${other}/roomy/deep` })).done.COUNT, 10002);
-        assert.deepEqual(fs.readdirSync(`${other}/roomy`), []);
-      } finally {
-        execFileSync("umount", [`${other}/roomy`]);
-      }
-      assert.ok(!fs.existsSync(`${d}/deep`));
-    });
+    test("trees of 10,000 levels are listed, moved and removed", () =>
+      inMemory(`${d}/roomy`, async () => {
+        deep(`${d}/roomy/deep`, 10000);
+        const listed = await run("LIST", { PATH: `${d}/roomy/deep`, DEPTH: 20000 });
+        assert.equal(listed.notes.length, 10001);
+        assert.equal(listed.notes.at(-1).NAME, "leaf");
+        await inMemory(`${other}/roomy`, async () => {
+          const { done, fail } = await run("MOVE", { PATH: `${d}/roomy/deep`, TO: `${other}/roomy/deep` });
+          assert.ok(done, fail?.MESSAGE);
+          assert.equal((await run("REMOVE", { PATH: `${other}/roomy/deep` })).done.COUNT, 10002);
+          assert.deepEqual(fs.readdirSync(`${other}/roomy`), []);
+        });
+        assert.ok(!fs.existsSync(`${d}/roomy/deep`));
+      }));
 
-    test("a tree deeper than is remembered is removed all the same", async () => {
-      // In memory: to make so many directories on a disk takes longer than all other tests together.
-      fs.mkdirSync(`${d}/dark`);
-      execFileSync("mount", ["-t", "tmpfs", "tmpfs", `${d}/dark`]);
-      try {
+    test("a tree deeper than is remembered is removed all the same", () =>
+      inMemory(`${d}/dark`, async () => {
         deep(`${d}/dark/abyss`, 60000);
         assert.equal((await run("REMOVE", { PATH: `${d}/dark/abyss` })).done.COUNT, 60002);
         assert.ok(!fs.existsSync(`${d}/dark/abyss`));
-      } finally {
-        execFileSync("umount", [`${d}/dark`]);
-      }
-      fs.rmdirSync(`${d}/dark`);
-    });
+      }));
 
     test("REMOVE copes with a tree that is being moved about", async () => {
       const p = join(d, "moving");

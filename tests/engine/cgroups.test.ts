@@ -423,6 +423,20 @@ describe("the place", () => {
     new RegExp(`^\\S+ \\S+ \\S+ \\S+ (\\S+) .* - cgroup cgroup \\S*\\b${controller}\\b`, "m").exec(mountinfo)?.[1] ??
     "";
 
+  test("is found without anybody's choice", () => {
+    vi.stubEnv("HOLDFAST_CGROUP_PARENT", "");
+    onTestFinished(() => void vi.unstubAllEnvs());
+    const host = detectCgroups();
+    const cgroup = host.create(createSandboxId(), DELEGATION);
+    onTestFinished(() => {
+      cgroup.remove();
+      host.removeIfEmptyParents();
+    });
+    for (const path of Object.values(cgroup.paths)) expect(path).toMatch(new RegExp(`/holdfast/${cgroup.id}$`));
+    expect(cgroup.readSandbox()).toMatchObject({ memoryLimitBytes: 64 * MIB, pidsLimit: 64, pids: 0 });
+    expect(host.list()).toContain(cgroup.id);
+  });
+
   v1Only("stays below a limit around our own process", () => {
     const twoOnly = mountinfo.replaceAll(/^.* - cgroup2? (?!cgroup \S*\b(memory|pids)\b).*$\n/gm, "");
     const own = [point("memory"), point("pids")].map((mount) => `${mount}/${parent}`);

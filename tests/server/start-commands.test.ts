@@ -118,8 +118,11 @@ test("a guess of so many seconds is not waited for where nothing ever listens, a
   const from = Image.from("tiny").builder(BUILDER);
   const silent = from.startCommand("touch /dev/shm/up; exec sleep 1000", guess);
   const listening = from.startCommand("while true; do echo hi | nc -l -p 8000; done", guess);
-  await holdfast().images.build(silent, { name: "silent" });
-  await holdfast().images.build(listening, { name: "listening" });
+  // At once: a build waits for its own guess to its end.
+  await Promise.all([
+    holdfast().images.build(silent, { name: "silent" }),
+    holdfast().images.build(listening, { name: "listening" }),
+  ]);
   const first = await within((seconds * 1000) / 2, create({ image: "silent" }));
   // It is started all the same.
   const isUp = async () => (await first.run(["/bin/test", "-e", "/dev/shm/up"])).exitCode;

@@ -1,5 +1,6 @@
 /** How a sandbox ended, for a person: the cause, the numbers, the last output, the processes. */
 import {
+  ceilingBytesOf,
   formatBytes,
   formatDuration,
   type Postmortem,
@@ -42,7 +43,7 @@ function summary({ sandbox, ending }: Postmortem): string {
   return formatTable([
     ["lived", lifeText(sandbox)],
     ["cause", ending.cause.kind],
-    ["memory", `peak ${orUnknown(usage.memoryPeakBytes, formatBytes)} of ${formatBytes(limits.memoryBytes)}`],
+    ["memory", `peak ${orUnknown(usage.memoryPeakBytes, formatBytes)} of ${formatBytes(ceilingBytesOf(limits))}`],
     ["processes", `peak ${orUnknown(usage.pidsPeak, String)} of ${limits.pids}`],
     ["CPU", `${formatDuration(usage.cpuMs)} of up to ${limits.cpuMillis / 1000} CPUs`],
     ["disk", `limit ${formatBytes(limits.diskBytes)}`],

@@ -1,5 +1,5 @@
 /** The table of `holdfast ps`. */
-import { printable, type SandboxInfo } from "@holdfast/protocol";
+import { ceilingBytesOf, printable, type SandboxInfo } from "@holdfast/protocol";
 import type { Colours } from "../text/colours.js";
 import { shortSize } from "../text/sizes.js";
 import { formatTable } from "../text/table.js";
@@ -47,7 +47,7 @@ export function sandboxTable(sandboxes: readonly SandboxInfo[], { colours, now, 
     paintStatus(sandbox.status, colours),
     shortDuration(now - Date.parse(sandbox.createdAt)),
     timeLeft(sandbox, now),
-    shortSize(sandbox.limits.memoryBytes),
+    shortSize(ceilingBytesOf(sandbox.limits)),
     about(sandbox),
   ]);
   return formatTable([HEAD.map(colours.bold), ...rows], width === undefined ? {} : { width });

@@ -1,5 +1,5 @@
 /** The table of `holdfast top`: at most 80 columns, the busiest first. */
-import type { SandboxInfo, SandboxUsage } from "@holdfast/protocol";
+import { ceilingBytesOf, type SandboxInfo, type SandboxUsage } from "@holdfast/protocol";
 import type { Colours } from "../text/colours.js";
 import { shortSize } from "../text/sizes.js";
 import { formatTable, visibleWidth } from "../text/table.js";
@@ -32,7 +32,8 @@ function cells({ sandbox, usage }: UsageRow, now: number, colours: Colours): str
       ? "-"
       : shortDuration(Date.parse(sandbox.expiresAt) - now);
   const status = paintStatus(sandbox.status, colours);
-  if (usage === null) return [sandbox.id, status, "-", `-/${shortSize(sandbox.limits.memoryBytes)}`, "-", "-", left];
+  if (usage === null)
+    return [sandbox.id, status, "-", `-/${shortSize(ceilingBytesOf(sandbox.limits))}`, "-", "-", left];
   return [
     sandbox.id,
     status,

@@ -32,9 +32,9 @@ function sandboxOptions(): Option[] {
   return [
     describe("--sandbox-memory-mb <number>", "memory of a sandbox that asks for none, in MiB", "512"),
     describe(
-      "--sandbox-memory-max-mb <number>",
-      "how far that may grow while there is room on the host, in MiB",
-      "none",
+      "--sandbox-memory-start-mb <number>",
+      "what it starts with of that, to grow as it needs it, in MiB",
+      "128",
     ),
     describe("--sandbox-cpus <number>", "CPUs of a sandbox that asks for none", "2, or what there is"),
     describe("--sandbox-pids <number>", "processes of a sandbox that asks for none", "512"),

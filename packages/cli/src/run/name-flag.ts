@@ -4,7 +4,7 @@ import { HoldfastError } from "@holdfast/protocol";
 type FlagNames = ReadonlyArray<readonly [field: RegExp, flag: string]>;
 
 const FLAGS: FlagNames = [
-  [/^limits\.memoryBytes\b/, "--memory"],
+  [/^limits\.memory(Max)?Bytes\b/, "--memory"],
   [/^limits\.pids\b/, "--pids"],
   [/^limits\.cpuMillis\b/, "--cpus"],
   [/^limits\.diskBytes\b/, "--disk"],

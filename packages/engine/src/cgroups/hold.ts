@@ -10,12 +10,17 @@ const MIB = 1024 * 1024;
 /** On v2, between being slowed down and the limit itself: what can be taken by many threads at once before they sleep. */
 const SLACK_SHARE = 1 / 8;
 const LEAST_SLACK_BYTES = 8 * MIB;
+/**
+ * On v1 the kernel holds whoever touches memory, but refuses it to itself: a read(2) into fresh memory fails at the limit. So
+ * more is given well before, with time for whoever fills memory fastest.
+ */
+const LEAST_NEAR_BYTES = 64 * MIB;
 const MOST_SLACK_BYTES = 128 * MIB;
 
 /** So much is near the limit: it is given more before it has to be held. */
-export function highMark(limitBytes: number): number {
-  const slack = Math.min(MOST_SLACK_BYTES, Math.max(LEAST_SLACK_BYTES, limitBytes * SLACK_SHARE));
-  return Math.max(limitBytes / 2, Math.floor(limitBytes - slack));
+export function nearMark(limitBytes: number, leastSlackBytes = LEAST_NEAR_BYTES): number {
+  const slack = Math.min(MOST_SLACK_BYTES, Math.max(leastSlackBytes, limitBytes * SLACK_SHARE));
+  return Math.floor(Math.max(limitBytes / 2, limitBytes - slack));
 }
 
 /** To be called again whenever the limit has changed. */
@@ -25,7 +30,7 @@ export function setHolding(memory: Hierarchy, directory: string, holding: boolea
     return;
   }
   const limitBytes = readNumber(`${directory}/memory.max`);
-  const mark = holding && limitBytes !== undefined ? String(highMark(limitBytes)) : "max";
+  const mark = holding && limitBytes !== undefined ? String(nearMark(limitBytes, LEAST_SLACK_BYTES)) : "max";
   writeKernelFile(`${directory}/memory.high`, mark);
 }
 
@@ -34,7 +39,7 @@ export function shortageOf(memory: Hierarchy, directory: string): "none" | "near
   if (memory.version === 1) {
     if (readKeyed(`${directory}/memory.oom_control`)?.get("under_oom") === 1) return "held";
     const limitBytes = readNumber(`${directory}/memory.limit_in_bytes`);
-    return limitBytes !== undefined && isAt(highMark(limitBytes)) ? "near" : "none";
+    return limitBytes !== undefined && isAt(nearMark(limitBytes)) ? "near" : "none";
   }
   const mark = readNumber(`${directory}/memory.high`);
   return mark !== undefined && isAt(mark) ? "held" : "none";

@@ -10,7 +10,7 @@ import {
   readSandboxCounters,
 } from "./counters.js";
 import { type Hierarchy, kernelPath } from "./hierarchies.js";
-import { highMark, readWorkingSetBytes, setHolding, shortageOf } from "./hold.js";
+import { nearMark, readWorkingSetBytes, setHolding, shortageOf } from "./hold.js";
 import {
   errnoOf,
   hasFile,
@@ -164,7 +164,7 @@ export class KernelSandboxCgroup implements SandboxCgroup {
 
   holdTarget(limitBytes: number): WatchTarget {
     return this.#setup.memory.version === 1
-      ? { kind: "oom", path: this.#memoryDir, nearBytes: highMark(limitBytes) }
+      ? { kind: "oom", path: this.#memoryDir, nearBytes: nearMark(limitBytes) }
       : { kind: "file", path: `${this.#memoryDir}/memory.events` };
   }
 

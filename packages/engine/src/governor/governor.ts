@@ -148,7 +148,9 @@ export class Governor {
 
   /** This process answers for it now; if the promise was lost, it is made anew, whatever there is. */
   adopt(request: AdmissionRequest): void {
-    const { id, kind, lane, record } = request;
+    const { id, record } = request;
+    // Whose it is has not changed.
+    const { kind = request.kind, lane = request.lane } = this.#files.factsOf(id);
     for (const amounts of this.#files.find(id)) this.#files.release(id, amounts);
     this.#files.handOver(id, request.amounts, { kind, lane, record, owner: this.#us });
     this.#ours.set(id, request.amounts);

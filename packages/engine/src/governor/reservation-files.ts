@@ -90,6 +90,12 @@ export class ReservationFiles {
     });
   }
 
+  /** To whom; nothing if it is not known. */
+  factsOf(id: string): Partial<ReservationFacts> {
+    const name = this.#names().find((each) => parseName(each)?.id === id);
+    return name === undefined ? {} : this.#factsOf(name);
+  }
+
   list(): ReservationFile[] {
     return this.#names().flatMap((name) => {
       const found = parseName(name);

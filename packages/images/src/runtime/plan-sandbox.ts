@@ -4,7 +4,7 @@ import type { EffectiveMemory, ImageRecord, ImageSandbox } from "../types.js";
 import { plainUser } from "./image-user.js";
 
 const MIB = 1024 * 1024;
-const LEAST_START_BYTES = 256 * MIB;
+const LEAST_START_BYTES = 128 * MIB;
 /** Beside what it held when the build had started it. */
 const START_MARGIN_BYTES = 128 * MIB;
 

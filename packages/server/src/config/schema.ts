@@ -63,7 +63,7 @@ const diskMb = () => wholeNumber("MiB", 1, MAX_MEGABYTES);
 
 export interface TemplateLimits {
   readonly memoryMb?: number | undefined;
-  readonly memoryMaxMb?: number | undefined;
+  readonly memoryStartMb?: number | undefined;
   readonly cpus?: number | undefined;
   readonly pids?: number | undefined;
   readonly diskMb?: number | undefined;
@@ -82,7 +82,7 @@ const templateFields = {
     .optional()
     .describe("An image of this host, by name"),
   memoryMb: memoryMb().optional().describe("Instead of sandboxMemoryMb"),
-  memoryMaxMb: memoryMb().optional().describe("Instead of sandboxMemoryMaxMb"),
+  memoryStartMb: memoryMb().optional().describe("Instead of sandboxMemoryStartMb"),
   cpus: cpus().optional().describe("Instead of sandboxCpus"),
   pids: pids().optional().describe("Instead of sandboxPids"),
   diskMb: diskMb().optional().describe("Instead of sandboxDiskMb"),
@@ -184,10 +184,9 @@ const fields = {
     .default([])
     .describe("Addresses that build steps, and registries that keys name, must not have"),
   sandboxMemoryMb: memoryMb().default(512).describe("Memory of a sandbox that does not ask for another amount"),
-  sandboxMemoryMaxMb: memoryMb()
-    .nullable()
-    .default(null)
-    .describe("How far that may grow while there is room on the host, instead of a kill. Null: not at all"),
+  sandboxMemoryStartMb: memoryMb()
+    .default(128)
+    .describe("What it starts with of that, to grow as it needs it. As much as sandboxMemoryMb: it has it all at once"),
   sandboxCpus: cpus()
     .default(() => Math.min(2, availableParallelism()))
     .describe("CPUs of a sandbox that does not ask for another number; may be a fraction"),

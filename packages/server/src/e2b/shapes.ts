@@ -1,5 +1,5 @@
 /** A sandbox, a look at its counters: as E2B's clients know them. */
-import type { SandboxId } from "@holdfast/protocol";
+import { ceilingBytesOf, type SandboxId } from "@holdfast/protocol";
 import type { SampleRow, SandboxRow } from "../store/store.js";
 import { shownNetwork } from "./network.js";
 
@@ -75,11 +75,12 @@ export function sandboxDetailShape(row: SandboxRow, origin: Origin, access: Acce
 export function sizeShape(limits: {
   readonly cpuMillis: number;
   readonly memoryBytes: number;
+  readonly memoryMaxBytes?: number | undefined;
   readonly diskBytes: number;
 }) {
   return {
     cpuCount: Math.max(1, Math.ceil(limits.cpuMillis / 1000)),
-    memoryMB: Math.round(limits.memoryBytes / MIB),
+    memoryMB: Math.round(ceilingBytesOf(limits) / MIB),
     diskSizeMB: Math.round(limits.diskBytes / MIB),
   };
 }

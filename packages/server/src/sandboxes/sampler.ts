@@ -108,7 +108,7 @@ export class Sampler {
       cpuCount,
       cpuUsedPct: Math.round(Math.max(0, share) * 10_000) / 100,
       memoryBytes: stats.memoryBytes,
-      memoryLimitBytes: stats.memoryLimitBytes,
+      memoryLimitBytes: stats.memoryCeilingBytes,
       memoryCacheBytes: stats.memoryCacheBytes,
       diskBytes: stats.diskBytes ?? 0,
       diskLimitBytes: stats.diskLimitBytes,

@@ -13,10 +13,10 @@ export interface Template {
   readonly limits: SandboxLimits;
 }
 
-function memoryOf(startMb: number, maxMb: number | null): { memoryBytes: number; memoryMaxBytes?: number } {
-  return maxMb === null || maxMb <= startMb
-    ? { memoryBytes: startMb * MIB }
-    : { memoryBytes: startMb * MIB, memoryMaxBytes: maxMb * MIB };
+function memoryOf({ startMb, mostMb }: { readonly startMb: number; readonly mostMb: number }) {
+  return startMb < mostMb
+    ? { memoryBytes: startMb * MIB, memoryMaxBytes: mostMb * MIB }
+    : { memoryBytes: mostMb * MIB };
 }
 
 export class Templates {
@@ -45,7 +45,10 @@ export class Templates {
   defaults(instead: TemplateLimits = {}): SandboxLimits {
     const config = this.#config;
     return resolveSandboxLimits({
-      ...memoryOf(instead.memoryMb ?? config.sandboxMemoryMb, instead.memoryMaxMb ?? config.sandboxMemoryMaxMb),
+      ...memoryOf({
+        startMb: instead.memoryStartMb ?? config.sandboxMemoryStartMb,
+        mostMb: instead.memoryMb ?? config.sandboxMemoryMb,
+      }),
       cpuMillis: Math.round((instead.cpus ?? config.sandboxCpus) * 1000),
       pids: instead.pids ?? config.sandboxPids,
       diskBytes: (instead.diskMb ?? config.sandboxDiskMb) * MIB,

@@ -35,12 +35,13 @@ export function sandboxRoutes(parts: ServerParts): FastifyPluginAsync {
     const look = await sandboxes.look(request.caller, id);
     const { limits, status } = await sandboxes.find(request.caller, id);
     const live = status === "running" ? await sandboxes.openFor(request.caller, id) : undefined;
+    const stats = await live?.sandbox.stats();
     return {
       at: look.at.toISOString(),
       memoryBytes: look.memoryBytes,
-      memoryPeakBytes: (await live?.sandbox.stats())?.memoryPeakBytes ?? null,
-      memoryLimitBytes: look.memoryLimitBytes,
-      memoryCeilingBytes: Math.max(ceilingBytesOf(limits), look.memoryLimitBytes),
+      memoryPeakBytes: stats?.memoryPeakBytes ?? null,
+      memoryLimitBytes: stats?.memoryLimitBytes ?? limits.memoryBytes,
+      memoryCeilingBytes: look.memoryLimitBytes,
       pids: look.pids,
       pidsLimit: limits.pids,
       cpuMs: look.cpuMs,
