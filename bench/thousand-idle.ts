@@ -33,6 +33,26 @@ async function createAll(bench: Bench, sandboxes: Sandbox[], count: number): Pro
   return { all, each };
 }
 
+/** As the server does it by default: each sandbox every five seconds, its processes by kind every thirty, the host every second. */
+const LOOK_SECONDS = 5;
+const COUNT_EVERY = 6;
+/** 3 % of one core for a thousand. */
+const WATCH_GOAL_MS = 30;
+
+/** CPU time a second that looking at all of them for pressure takes. */
+function watchAll(bench: Bench, sandboxes: readonly Sandbox[]): number {
+  const before = process.cpuUsage();
+  for (let round = 0; round < COUNT_EVERY; round++) {
+    for (let second = 0; second < LOOK_SECONDS; second++) bench.engine.pressure();
+    for (const { gauge } of sandboxes) {
+      gauge.read();
+      if (round === 0) gauge.countProcesses();
+    }
+  }
+  const { user, system } = process.cpuUsage(before);
+  return (user + system) / 1000 / (COUNT_EVERY * LOOK_SECONDS);
+}
+
 export const thousandIdle: Figure = {
   name: "thousand-idle",
   title: `Many idle sandboxes alive at once, ${AT_ONCE} created and destroyed at a time`,
@@ -51,6 +71,12 @@ export const thousandIdle: Figure = {
         createRow("  of it: each", "ms", [each]),
         createRow("this process grew, for each", "bytes", [[(process.memoryUsage.rss() - rssBefore) / count]]),
         createRow("the host has less, for each", "bytes", [[(availableBefore - readAvailableMemory()) / count]]),
+      );
+      const watched = Array.from({ length: bench.quick ? 3 : 10 }, () => watchAll(bench, sandboxes));
+      rows.push(
+        createRow("CPU time a second to watch all for pressure", "ms", [watched], {
+          goal: { kind: "value", atMost: (WATCH_GOAL_MS * count) / 1000 },
+        }),
       );
       const one = sandboxes[Math.floor(count / 2)];
       if (one === undefined) throw new Error("no sandbox was made");

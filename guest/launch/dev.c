@@ -54,5 +54,7 @@ void dev_make(const char *name, uid_t owner, uint64_t shm_bytes) {
     make_mount("pts", "devpts", MS_NOSUID | MS_NOEXEC, options, owner);
     snprintf(options, sizeof options, "mode=1777,size=%llu,uid=%u,gid=%u", (unsigned long long)shm_bytes, owner, owner);
     make_mount("shm", "tmpfs", MS_NOSUID | MS_NODEV, options, owner);
+    /* Where the host says things to programs inside; see mounts_nest. */
+    if (mkdir("holdfast", 0755) < 0 || lchown("holdfast", owner, owner) < 0) die("/dev", "holdfast");
     if (chdir("..") < 0) die("/dev", "..");
 }

@@ -230,7 +230,7 @@ describe("after our own SIGKILL", () => {
     }
     engine = await openEngine();
     expect(await engine.adopt()).toEqual([]);
-    expect(await engine.sweep()).toEqual([{ id: required(made[0]).id, why: expect.any(String) }]);
+    expect(await engine.sweep()).toEqual([{ id: required(made[0]).id, processes: 0, why: expect.any(String) }]);
   });
 
   it(

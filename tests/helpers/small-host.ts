@@ -13,6 +13,8 @@ export interface SmallHost {
   readonly parent: string;
   /** Processes that the kernel killed because the whole of it was out of memory. */
   oomKills(): number;
+  /** Processes and threads in it now. */
+  pids(): number;
   /** Everything in it must be gone. */
   remove(): void;
 }
@@ -60,6 +62,7 @@ export function makeSmallHost(limits: { readonly memoryBytes: number; readonly p
       isV2()
         ? readCount(join(ROOT, parent, "memory.events.local"), "oom_kill")
         : readCount(join(ROOT, "memory", parent, "memory.oom_control"), "oom_kill"),
+    pids: () => Number(readFileSync(join(ROOT, isV2() ? "" : "pids", parent, "pids.current"), "utf8")),
     remove: () => {
       for (const directory of made.reverse()) if (existsSync(directory)) rmdirSync(directory);
     },

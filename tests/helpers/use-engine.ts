@@ -5,6 +5,7 @@ import { BubblewrapEngine, type Command, type CommandSpec, type Sandbox, type Sa
 import type { CommandEnding, SandboxLimits } from "@holdfast/protocol";
 import { afterEach, beforeEach, expect } from "vitest";
 import { assertNoLeaks, type Inventory, OUR_DIRECTORIES, takeInventory } from "./leaks.js";
+import { forgiveZombies } from "./processes.js";
 
 export const MIB = 1024 * 1024;
 
@@ -63,7 +64,14 @@ export interface EngineInUse {
 }
 
 /** Call it at the top of a describe block; the returned object is filled before each test. */
-export function useEngine(options: { readonly pool?: "btrfs" | "dir" } = {}): EngineInUse {
+export function useEngine({
+  forgivesZombies = false,
+  ...options
+}: {
+  readonly pool?: "btrfs" | "dir";
+  /** For tests that orphan processes. */
+  readonly forgivesZombies?: boolean;
+} = {}): EngineInUse {
   const inUse = {} as { -readonly [K in keyof EngineInUse]: EngineInUse[K] };
   let before: Inventory;
   beforeEach(async () => {
@@ -81,7 +89,7 @@ export function useEngine(options: { readonly pool?: "btrfs" | "dir" } = {}): En
     rmSync(inUse.stateDirectory, { recursive: true, force: true });
     expect(left).toEqual([]);
     expect(layers).toEqual([]);
-    await assertNoLeaks(before);
+    await assertNoLeaks(forgivesZombies ? forgiveZombies(before) : before);
   });
   return inUse;
 }

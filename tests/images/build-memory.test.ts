@@ -1,4 +1,5 @@
 /** Memory of builds and of what they lead to: what was asked for, what it came to, and what to do if it was too little. */
+import { GUEST_SHARE } from "@holdfast/engine";
 import { type Build, type ImageRecord, planSandbox, startImage } from "@holdfast/images";
 import { HoldfastError } from "@holdfast/protocol";
 import type { StartCommand } from "@holdfast/recipe";
@@ -133,11 +134,11 @@ describe("a build that needs 2 GiB", () => {
   });
 
   it("is refused more than the host has, before anything runs", async () => {
-    const { memoryBytes } = await use.engine.capacity();
-    const most = Math.floor(memoryBytes / MIB);
+    const { capacity } = await use.engine.budget();
+    const most = Math.floor((capacity.memoryBytes - GUEST_SHARE.memoryBytes) / MIB);
     await expect(use.start(steps, { builder: { memoryMb: most + 1 } })).rejects.toMatchObject({
       code: "invalid_argument",
-      message: `builder.memoryMb: ${most + 1} MiB were asked for, and this host has ${most} MiB of memory`,
+      message: `builder.memoryMb: ${most + 1} MiB were asked for, and this host has ${most} MiB of memory to give`,
       hint: `Ask for at most ${most} MiB, or build on a larger host.`,
     });
     await expect(use.start(steps, { builder: { runtimeMemoryMb: most + 1 } })).rejects.toMatchObject({
@@ -150,7 +151,7 @@ describe("a build that needs 2 GiB", () => {
     const build = await use.start([run(`: default; ${hold(1000)} > /home/user/held`)]);
     const made = await build.image;
     if (memoryAvailableBytes > 5 * GIB) {
-      expect(await texts(build)).toContainEqual(expect.stringMatching(/^building with 4 GiB of memory, /));
+      expect(await texts(build)).toContainEqual(expect.stringMatching(/^building with 512 MiB to 4 GiB of memory, /));
     }
     expect(made.floor).toEqual({ memoryBytes: GIB, startPeakBytes: null, readyMs: null });
   });
@@ -211,5 +212,17 @@ describe("the start of an image", () => {
     expect({ ...again, floor: image.floor }).toEqual(image);
     expect(again.floor?.memoryBytes).toBe(GIB);
     expect(planSandbox(again, { limits: { memoryBytes: 512 * MIB } }).memory).toMatchObject({ effectiveBytes: GIB });
+  });
+});
+
+it("a step grows from where it starts as far as it may, and no further", { timeout: patienceMs(60_000) }, async () => {
+  const builder = { memoryStartMb: 256, memoryMb: 1024, runtimeMemoryMb: 256 };
+  const build = await use.start([run(`${hold(600)} > /home/user/held`)], { builder });
+  await build.image;
+  expect(build.info().steps[1]?.memoryPeakBytes).toBeGreaterThan(600 * MIB);
+  const error = await failureOf(await use.start([run(`${hold(1200)} > /home/user/held`)], { builder }));
+  expect(error.details).toMatchObject({
+    cause: { kind: "out_of_memory", limitBytes: GIB, limitHistory: expect.any(Array) },
+    suggestedMemoryMb: 2048,
   });
 });

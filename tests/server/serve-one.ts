@@ -51,7 +51,8 @@ export async function serveOne(spec: Partial<SandboxSpec>): Promise<ServedSandbo
     row: { id: sandbox.id, network },
   } as unknown as LiveSandbox;
   const served: { found: Opened | undefined } = { found: undefined };
-  const sandboxes: Pick<Sandboxes, "open" | "envdToken" | "trafficToken" | "look"> = {
+  const sandboxes: Pick<Sandboxes, "open" | "envdToken" | "trafficToken" | "look" | "pressureOf"> = {
+    pressureOf: () => null,
     open: async (id) =>
       served.found ??
       (id === sandbox.id ? { kind: "running", live } : { kind: "missing", ending: undefined, endedAt: undefined }),

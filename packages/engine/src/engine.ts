@@ -22,6 +22,7 @@ import type {
   SandboxId,
   SandboxLimits,
 } from "@holdfast/protocol";
+import type { PressureReading, SandboxGauge, UnownedReport } from "./governor/pressure.js";
 import type { Admission, BudgetReport, HostCapacity, MemoryEvent } from "./governor/types.js";
 import type { LayerId, Layers, SnapshotReport } from "./layers.js";
 import type { Volumes } from "./volumes.js";
@@ -233,6 +234,7 @@ export interface Sandbox {
   /** The limits in force, which `resize` changes. */
   readonly limits: SandboxLimits;
   readonly files: SandboxFiles;
+  readonly gauge: SandboxGauge;
   start(command: CommandSpec, options?: { readonly signal?: AbortSignal }): Promise<Command>;
   /** What runs or has run and is still remembered. */
   commands(): Promise<CommandSummary[]>;
@@ -249,8 +251,11 @@ export interface Sandbox {
   readonly limitHistory: readonly MemoryLimitChange[];
   /** Calls `listener` whenever it is held at its memory limit, or the limit moves by itself. Returns what ends that. */
   onMemory(listener: (event: MemoryEvent) => void): () => void;
-  /** While it stands still, the host's budget counts what it holds and no longer what it may take. */
-  freeze(): Promise<void>;
+  /**
+   * While it stands still, the host's budget counts what it holds and no longer what it may take. With `keepsPromise` it goes
+   * on counting as if it ran: its way back is certain.
+   */
+  freeze(options?: { readonly keepsPromise?: boolean }): Promise<void>;
   /** Its limits must fit into the host's budget again, and may wait for that. */
   thaw(admission?: Admission): Promise<void>;
   /**
@@ -278,6 +283,8 @@ export interface Sandbox {
 
 export interface SweepReport {
   readonly id: SandboxId;
+  /** How many processes were ended. */
+  readonly processes: number;
   readonly why: string;
 }
 
@@ -317,11 +324,18 @@ export interface Engine {
    * nothing is read that there is more of with every sandbox.
    */
   budget(options?: { readonly reservations?: boolean }): Promise<BudgetReport>;
+  /** How short the host is, or what the cgroups around us leave of it. */
+  pressure(): PressureReading;
   /**
    * Ends and removes whatever of ours is left, belongs to no living process and was not adopted. `abandoned` leaves alone
    * what is meant to be kept: somebody else may be about to adopt it. Stopped sandboxes stay in any case.
    */
   sweep(options?: { readonly which?: "all" | "abandoned" }): Promise<SweepReport[]>;
+  /**
+   * Finds processes of ours that belong to nobody, and ends them: those of sandboxes whose process died, and those in
+   * cgroups of sandboxes that nothing else on the host knows of any more. The latter must be seen so twice, a while apart.
+   */
+  endUnowned(): Promise<UnownedReport[]>;
   /** Lets go of everything: sandboxes are killed, or left to be adopted. Stopped ones stay as they are. */
   close(options: { readonly sandboxes: "kill" | "keep" }): Promise<void>;
 }

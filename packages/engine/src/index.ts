@@ -4,7 +4,9 @@ export { DOCTOR_STATES, type DoctorReport, type DoctorRow, type DoctorState } fr
 export * from "./engine.js";
 export { type Amounts, GUEST_SHARE, type Resource } from "./governor/amounts.js";
 export type { BudgetSettings } from "./governor/host-budget.js";
+export * from "./governor/pressure.js";
 export { describeWaiting } from "./governor/resource-words.js";
+export { type Crossing, type StageRule, Stages } from "./governor/stages.js";
 export * from "./governor/types.js";
 export { findProgram } from "./host/find-program.js";
 export { withHostLock } from "./host/host-lock.js";

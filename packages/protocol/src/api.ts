@@ -5,6 +5,7 @@
 import type { CommandEnding, SandboxEnding } from "./causes.js";
 import type { HoldfastError } from "./errors.js";
 import type { CommandLimits, SandboxLimits } from "./limits.js";
+import type { HostPressure, SandboxPressure } from "./pressure.js";
 
 /** What an error is on the wire. */
 export type ErrorBody = ReturnType<HoldfastError["toJSON"]>;
@@ -73,6 +74,8 @@ export interface SandboxInfo {
   readonly boots: number;
   readonly ending: SandboxEnding | null;
   readonly endedAt: string | null;
+  /** Null unless it runs. */
+  readonly pressure: SandboxPressure | null;
 }
 
 export interface SandboxList {
@@ -200,6 +203,11 @@ export const EVENT_KINDS = [
   "network_changed",
   "adopted",
   "snapshotted",
+  "pressure",
+  "pid_pressure",
+  "cleaned_up",
+  "frozen",
+  "thawed",
   "command_started",
   "command_ended",
   "ending",
@@ -295,6 +303,7 @@ export interface HostInfo {
   }[];
   /** How many wait for room. */
   readonly waiting: number;
+  readonly pressure: HostPressure;
   readonly sandboxes: { readonly running: number; readonly paused: number };
   readonly engine: string;
 }

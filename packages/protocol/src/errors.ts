@@ -52,6 +52,8 @@ export const errorSpecs = {
   canceled: { http: 499, retry: false },
   host_unsupported: { http: 501, retry: false },
   host_capacity: { http: 429, retry: true },
+  host_pressure: { http: 503, retry: true },
+  pid_pressure: { http: 503, retry: true },
   guest_fault: { http: 500, retry: false },
   engine_fault: { http: 500, retry: false },
 } as const satisfies Record<string, ErrorSpec>;

@@ -5,6 +5,7 @@ export * from "./errors.js";
 export * from "./ids.js";
 export * from "./image-api.js";
 export * from "./limits.js";
+export * from "./pressure.js";
 export * from "./sentences.js";
 export * from "./signals.js";
 export * from "./units.js";

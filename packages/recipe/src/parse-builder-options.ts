@@ -5,6 +5,7 @@ import type { BuilderOptions } from "./recipe.js";
 const MEMORY: NumberRules = { min: 16, max: 2 ** 30, unit: "MiB" };
 const NUMBERS = {
   memoryMb: MEMORY,
+  memoryStartMb: MEMORY,
   cpus: { min: 0.01, max: 1000, whole: false },
   diskMb: { min: 1, max: 2 ** 30, unit: "MiB" },
   timeoutS: { min: 1, max: 30 * 86_400, unit: "seconds" },
@@ -21,6 +22,7 @@ export function parseBuilderOptions(value: unknown, field = "builder"): BuilderO
     optional(members.get(name), members.at(name), (given, at) => readNumber(given, at, NUMBERS[name]));
   return defined<BuilderOptions>({
     memoryMb: number("memoryMb"),
+    memoryStartMb: number("memoryStartMb"),
     cpus: number("cpus"),
     diskMb: number("diskMb"),
     timeoutS: number("timeoutS"),

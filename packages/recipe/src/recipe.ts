@@ -126,6 +126,8 @@ export interface Recipe extends RecipeStage {
 /** What a build gets. None of it is part of the image. */
 export interface BuilderOptions {
   readonly memoryMb?: number | undefined;
+  /** What a step starts with of that, to grow as it needs it. Without it, a step has all of `memoryMb` at once. */
+  readonly memoryStartMb?: number | undefined;
   readonly cpus?: number | undefined;
   readonly diskMb?: number | undefined;
   readonly timeoutS?: number | undefined;

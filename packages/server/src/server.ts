@@ -16,6 +16,7 @@ import { createKeyRing, type KeyRing } from "./keys/key-ring.js";
 import { type Handlers, listenForOperator, listenOnNetwork } from "./listen.js";
 import { countBuilds } from "./metrics/count-builds.js";
 import { countLeft } from "./metrics/count-left.js";
+import { countPressure } from "./metrics/count-pressure.js";
 import { exposeMetrics } from "./metrics/expose-metrics.js";
 import { Metrics } from "./metrics/metrics.js";
 import { openMetricsKey } from "./metrics/metrics-key.js";
@@ -162,7 +163,17 @@ export async function startServer(options: {
     undo.push(() => volumes.close());
     const keys = createKeyRing(store);
     const { service, recovery } = await SandboxService.open(
-      { config, engine, images, volumes, store, log, version: readVersion(), metrics },
+      {
+        config,
+        engine,
+        images,
+        volumes,
+        store,
+        log,
+        version: readVersion(),
+        metrics,
+        onPressure: countPressure(metrics),
+      },
       { directory },
     );
     undo.push(() => service.close());

@@ -32,6 +32,19 @@ function parseMib(flag: string, text: string, leastMib: number): number {
   return mib;
 }
 
+/** `4g`, or `512m..8g`: a step starts with the first and may grow to the second. */
+function parseBuilderMemory(text: string | undefined): Pick<BuilderOptions, "memoryMb" | "memoryStartMb"> {
+  if (text === undefined) return {};
+  const flag = "--builder-memory";
+  const [start = "", most, ...rest] = text.split("..");
+  if (rest.length > 0) throw invalidArgument(flag, text, 'a size such as "4g", or two such as "512m..8g"');
+  if (most === undefined) return { memoryMb: parseMib(flag, start, 16) };
+  const range = { memoryMb: parseMib(flag, most, 16), memoryStartMb: parseMib(flag, start, 16) };
+  if (range.memoryStartMb > range.memoryMb)
+    throw invalidArgument(flag, text, "a second size that is not below the first");
+  return range;
+}
+
 function parseSeconds(flag: string, text: string): number {
   const seconds = Math.ceil(parseDuration(text, flag) / 1000);
   if (seconds < 1 || seconds > MAX_SECONDS) throw invalidArgument(flag, text, 'a time from 1s to 30d, such as "30m"');
@@ -43,7 +56,7 @@ export function parseBuilderFlags(flags: BuildFlags): BuilderOptions {
   const cpus = flags.cpus === undefined ? undefined : parseCpus(flags.cpus) / 1000;
   if (cpus !== undefined && cpus < 0.01) throw invalidArgument("--cpus", flags.cpus, "at least 0.01");
   return {
-    ...(flags.builderMemory === undefined ? {} : { memoryMb: parseMib("--builder-memory", flags.builderMemory, 16) }),
+    ...parseBuilderMemory(flags.builderMemory),
     ...(flags.runtimeMemory === undefined
       ? {}
       : { runtimeMemoryMb: parseMib("--runtime-memory", flags.runtimeMemory, 16) }),

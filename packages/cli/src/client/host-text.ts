@@ -5,7 +5,7 @@ import { shortSize } from "../text/sizes.js";
 import { formatTable } from "../text/table.js";
 
 export function hostText(
-  { version, engine, memory, cpus, pids, disk, sandboxes, waiting }: HostInfo,
+  { version, engine, memory, cpus, pids, disk, sandboxes, waiting, pressure }: HostInfo,
   colours: Colours,
 ): string {
   const row = (name: string, text: string): string[] => [colours.bold(name), text];
@@ -28,7 +28,14 @@ export function hostText(
       `${formatBytes(disk.usedBytes)} in use of ${formatBytes(disk.capacityBytes)}, ${formatBytes(disk.promisedBytes)} promised of ${formatBytes(disk.roomBytes)}`,
     ),
     row("waiting", waiting === 0 ? "nobody" : `${waiting} for room`),
+    row("pressure", pressureText(pressure)),
   ]);
+}
+
+function pressureText({ memory, processes, frozen }: HostInfo["pressure"]): string {
+  const stall = memory.stall === null ? "" : `, ${memory.stall.full} % of the time lost to waiting for it`;
+  const standing = frozen === 0 ? "" : `; ${frozen} sandboxes stand still`;
+  return `memory ${memory.stage} (${memory.usedPercent} % in use${stall}); processes ${processes.stage} (${processes.live} live, ${processes.zombies} dead, ${processes.orphans} orphaned)${standing}`;
 }
 
 /** The same in one line, for the head of `holdfast top`. */

@@ -28,6 +28,7 @@ function info(id: string, changes: Partial<SandboxInfo> = {}): SandboxInfo {
     boots: 1,
     ending: null,
     endedAt: null,
+    pressure: null,
     ...changes,
   };
 }
@@ -189,6 +190,22 @@ test("host shows what is promised beside what is there", () => {
       },
       reservations: [],
       waiting: 3,
+      pressure: {
+        memory: { stage: "freeze", from: "psi", stall: { some: 80, full: 61.5 }, usedPercent: 93.1 },
+        processes: { stage: "calm", used: 900, limit: 30_000, live: 12, zombies: 3, orphans: 1 },
+        frozen: 2,
+        events: [],
+        totals: {
+          crossings: 4,
+          zombiesReaped: 0,
+          orphansEnded: 0,
+          unownedEnded: 0,
+          cleanUpFailures: 0,
+          frozen: 2,
+          thawed: 0,
+          refused: 0,
+        },
+      },
       sandboxes: { running: 2, paused: 0 },
     },
     colours,
@@ -203,6 +220,7 @@ test("host shows what is promised beside what is there", () => {
     processes   20 in use, 512 promised of 28000
     disk        1 GiB in use of 100 GiB, 4 GiB promised of 97 GiB
     waiting     3 for room
+    pressure    memory freeze (93.1 % in use, 61.5 % of the time lost to waiting for it); processes calm (12 live, 3 dead, 1 orphaned); 2 sandboxes stand still
     "
   `);
 });

@@ -4,7 +4,11 @@ import { collect, describe } from "./common-options.js";
 import { addImageHostOptions, addScratchOption, WHERE } from "./image-options.js";
 
 const builderOptions = (): Option[] => [
-  describe("--builder-memory <size>", "memory of each step", "4g, or what the host can give"),
+  describe(
+    "--builder-memory <size>",
+    "memory of each step. 512m..8g: starts with the first and grows to the second",
+    "4g, or what the host can give",
+  ),
   describe("--cpus <number>", "CPU time for each second, in CPUs", "2, or what there is"),
   describe("--disk <size>", "everything that the steps write", "10g, or what is free"),
   describe("--timeout <time>", "how long all of it may take: 90s, 30m", "30m"),

@@ -88,6 +88,34 @@ function budgetOptions(): Option[] {
   ];
 }
 
+function pressureOptions(): Option[] {
+  return [
+    describe("--pressure-source <auto|psi|usage>", "what pressure on memory is told from", "auto").choices([
+      "auto",
+      "psi",
+      "usage",
+    ]),
+    describe(
+      "--pressure-stall <json>",
+      "percent of time lost to waiting for memory, for notice, warn, throttle, freeze and refuse",
+      "[20,40,60,75,90]",
+    ),
+    describe("--host-pressure-usage <json>", "the same as percent of the host's memory", "[80,85,90,95,98]"),
+    describe("--sandbox-pressure-usage <json>", "the same as percent of a sandbox's limit", "[75,85,92,97,99]"),
+    describe(
+      "--process-thresholds <json>",
+      "percent of processes at which a warning is given, a clean-up made, and nothing new begun",
+      "[60,80,90]",
+    ),
+    describe("--pressure-hold-seconds <number>", "how long it must have been better before a stage is left", "10"),
+    describe("--pressure-every-seconds <number>", "how often each sandbox is looked at for pressure", "5"),
+    describe("--sweep-every-seconds <number>", "how often processes that belong to nobody are looked for", "60"),
+    describe("--freeze-idle-seconds <number>", "how long idle before it is frozen when memory is short", "60"),
+    describe("--throttled-commands <number>", "commands at once in a sandbox that is throttled", "2"),
+    describe("--throttle-wait-seconds <number>", "how long others wait before they are refused", "10"),
+  ];
+}
+
 function keyOptions(): Option[] {
   return [
     describe("--key-sandboxes <number|none>", "sandboxes at once, for new keys", "none"),
@@ -146,6 +174,7 @@ export function addServeCommand(program: Command, setExitCode: (code: number) =>
   for (const option of networkOptions()) command.addOption(option.helpGroup("Network:"));
   for (const option of sandboxOptions()) command.addOption(option.helpGroup("Sandboxes:"));
   for (const option of budgetOptions()) command.addOption(option.helpGroup("The host's budget:"));
+  for (const option of pressureOptions()) command.addOption(option.helpGroup("Pressure:"));
   for (const option of imageOptions()) command.addOption(option.helpGroup("Images:"));
   for (const option of keyOptions()) command.addOption(option.helpGroup("Keys:"));
   for (const option of keepingOptions()) command.addOption(option.helpGroup("Keeping:"));

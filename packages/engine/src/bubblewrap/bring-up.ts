@@ -14,6 +14,7 @@ import { prepareRootfsImage } from "../images/rootfs-image.js";
 import type { LayerId } from "../layers.js";
 import type { DiskPlan } from "../storage/pool.js";
 import { type Monitor, takeDown } from "./dismantle.js";
+import { prepareInside } from "./gauge.js";
 import type { HostParts } from "./host-parts.js";
 import { type LaunchPlan, launchArguments } from "./launch-plan.js";
 
@@ -174,6 +175,7 @@ export async function bringUp(
       socketPath,
       disk: { ...plan.disk, quotaBytes: host.pool.enforcesLimits ? limits.diskBytes : undefined },
       image,
+      insidePath: prepareInside(host.records.pathOf(id)),
       mounts: spec.mounts,
       hostname: spec.hostname,
       defaultUser: spec.defaultUser,

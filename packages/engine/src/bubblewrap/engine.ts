@@ -12,6 +12,8 @@ import { CgroupWatch, createOomLog, detectCgroups } from "../cgroups/index.js";
 import type { Engine, Sandbox, SandboxSpec, SweepReport } from "../engine.js";
 import { Governor } from "../governor/governor.js";
 import { type BudgetSettings, readHostBudget, readHostCapacity } from "../governor/host-budget.js";
+import { readHostPressure } from "../governor/host-pressure.js";
+import type { PressureReading, UnownedReport } from "../governor/pressure.js";
 import { budgetDirectory, ReservationFiles } from "../governor/reservation-files.js";
 import type { Admission, BudgetReport, HostCapacity, Waited } from "../governor/types.js";
 import { GuestConnection } from "../guest/connection.js";
@@ -44,6 +46,7 @@ import { admissionRequest } from "./sandbox-budget.js";
 import { resolveSandboxSpec } from "./spec.js";
 import { endForeignStandstill } from "./standstill.js";
 import { bootStopped, discardStopped, finishStop, hasRunning, isStopped, listStopped, salvage } from "./stopped.js";
+import { UnownedCgroups } from "./unowned-cgroups.js";
 
 export const DEFAULT_STATE_DIRECTORY = "/var/lib/holdfast";
 /** A guest on a host that is out of breath takes its time; one that never answers is taken apart, files and all. */
@@ -98,12 +101,14 @@ export class BubblewrapEngine implements Engine {
   readonly #sandboxes: Map<SandboxId, BubblewrapSandbox>;
   readonly #creations = new Set<Promise<BubblewrapSandbox>>();
   readonly #closing = new AbortController();
+  readonly #unowned: UnownedCgroups;
 
   private constructor(sandboxes: Map<SandboxId, BubblewrapSandbox>, host: HostParts) {
     this.#sandboxes = sandboxes;
     this.#host = host;
     this.layers = new EngineLayers(host);
     this.volumes = host.volumes;
+    this.#unowned = new UnownedCgroups(host);
   }
 
   /** Checks that the host can keep every promise, and says which it cannot. Never a weaker sandbox in silence. */
@@ -248,6 +253,15 @@ export class BubblewrapEngine implements Engine {
     return readHostCapacity(this.#host);
   }
 
+  pressure(): PressureReading {
+    return readHostPressure(this.#host);
+  }
+
+  async endUnowned(): Promise<UnownedReport[]> {
+    const swept = await this.sweep({ which: "all" });
+    return [...swept, ...(await this.#unowned.end((id) => this.#sandboxes.has(id)))];
+  }
+
   async budget(options: { readonly reservations?: boolean } = {}): Promise<BudgetReport> {
     return this.#host.governor.report(options);
   }
@@ -296,8 +310,9 @@ export class BubblewrapEngine implements Engine {
     const ids = new Set([...records.list(), ...cgroups.list().filter((id) => records.exists(id))]);
     for (const id of ids) {
       if (this.#sandboxes.has(id) || records.hasLivingOwner(id)) continue;
+      const processes = cgroups.open(id)?.processes().length ?? 0;
       const why = await this.#sweepOne(id, options.which ?? "all");
-      if (why !== undefined) reports.push({ id, why });
+      if (why !== undefined) reports.push({ id, processes, why });
     }
     removeStaleUidClaims();
     await this.#host.layers.sweep((name, error) => {

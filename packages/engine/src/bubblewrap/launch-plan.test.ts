@@ -14,6 +14,7 @@ const plan: LaunchPlan = {
   socketPath: "/state/s1/guest.sock",
   disk: { path: "/pool/s1", exists: false, quotaBytes: 1_000_000 },
   image: { layers: ["/skeleton/root"], mounts: [{ layers: ["/skeleton/usr", "/usr"], target: "/usr" }] },
+  insidePath: "/state/s1/inside",
   mounts: [{ source: "/data", target: "/mnt/data", readOnly: true }],
   hostname: "box",
   defaultUser: "user",
@@ -45,6 +46,8 @@ it("the arguments are these and no others", () => {
     --mount disk /pool/s1 rw,idmap
     --overlay root layer0 disk
     --dev dev 268435456
+    --mount inside /state/s1/inside ro,idmap
+    --nest inside dev holdfast
     --nest dev root dev
     --mount part0layer0 /skeleton/usr ro,idmap
     --mount part0layer1 /usr ro,idmap

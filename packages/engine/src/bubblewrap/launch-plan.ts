@@ -25,6 +25,8 @@ export interface LaunchPlan {
   readonly socketPath: string;
   readonly disk: DiskPlan & { readonly quotaBytes: number | undefined };
   readonly image: PreparedImage;
+  /** A directory of what is said to programs inside; they see it as /dev/holdfast. */
+  readonly insidePath: string;
   readonly mounts: readonly MountSpec[];
   readonly hostname: string;
   readonly defaultUser: string;
@@ -44,7 +46,10 @@ function stageArguments(plan: LaunchPlan): { stage: string[]; binds: string[] } 
   stage.push("--mount", "disk", plan.disk.path, "rw,idmap");
   stage.push("--overlay", "root", layers.join(":"), "disk");
   // Half of the memory, as Linux does by default; what is in it counts as memory of whoever wrote it.
-  stage.push("--dev", "dev", String(Math.floor(ceilingBytesOf(plan.limits) / 2)), "--nest", "dev", "root", "dev");
+  stage.push("--dev", "dev", String(Math.floor(ceilingBytesOf(plan.limits) / 2)));
+  // In /dev, which is made anew at every start: there no image and no sandbox can have put anything in the way.
+  stage.push("--mount", "inside", plan.insidePath, "ro,idmap", "--nest", "inside", "dev", "holdfast");
+  stage.push("--nest", "dev", "root", "dev");
   plan.image.mounts.forEach((mount, index) => {
     const names = mount.layers.map((path, layer) => {
       const name = mount.layers.length === 1 ? `part${index}` : `part${index}layer${layer}`;

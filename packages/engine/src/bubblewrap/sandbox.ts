@@ -41,6 +41,7 @@ import { listCommands } from "./command-list.js";
 import { dismantle, killSandboxProcesses, type Monitor, takeDown } from "./dismantle.js";
 import { Endings } from "./endings.js";
 import { takeFinalLook } from "./final-look.js";
+import { Gauge } from "./gauge.js";
 import type { HostParts } from "./host-parts.js";
 import { readProcessRows } from "./process-rows.js";
 import { reclaimMemory } from "./reclaim.js";
@@ -61,6 +62,7 @@ export class BubblewrapSandbox implements Sandbox {
   readonly spec: SandboxSpec;
   readonly createdAt: Date;
   readonly files: SandboxFiles;
+  readonly gauge: Gauge;
   readonly ended: Promise<SandboxEnding>;
 
   readonly #host: HostParts;
@@ -117,6 +119,7 @@ export class BubblewrapSandbox implements Sandbox {
     this.#budget = this.#openBudget();
     this.files = new GuestFiles(() => this.#usableConnection());
     this.#egress = this.#openEgress();
+    this.gauge = new Gauge(this.#commandContext(), host.records.pathOf(this.id));
     this.ended = new Promise((resolve) => {
       this.#settleEnded = resolve;
     });
@@ -192,10 +195,10 @@ export class BubblewrapSandbox implements Sandbox {
     return () => void this.#memoryListeners.delete(listener);
   }
 
-  async freeze(): Promise<void> {
-    this.#usableConnection();
+  async freeze(options: { keepsPromise?: boolean } = {}): Promise<void> {
+    if (this.#ending !== undefined) throw this.#endedError();
     await this.#standstill.freeze();
-    if (this.#ending === undefined) this.#budget.freeze();
+    if (this.#ending === undefined && options.keepsPromise !== true) this.#budget.freeze();
   }
 
   async thaw(admission: Admission = {}): Promise<void> {

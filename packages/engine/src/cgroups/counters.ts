@@ -36,7 +36,7 @@ function readMemory(memory: Hierarchy, directory: string) {
 }
 
 /** Of a cgroup and all below it. */
-export function readCacheBytes(memory: Hierarchy, directory: string): number {
+export function readCacheBytes(memory: Pick<Hierarchy, "version">, directory: string): number {
   const stat = readKeyed(`${directory}/memory.stat`);
   const prefix = memory.version === 2 ? "" : "total_";
   return (stat?.get(`${prefix}active_file`) ?? 0) + (stat?.get(`${prefix}inactive_file`) ?? 0);

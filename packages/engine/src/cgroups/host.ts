@@ -148,6 +148,11 @@ class KernelCgroupHost implements CgroupHost {
     return readUsage(this.#setup);
   }
 
+  get pressureFile(): string | undefined {
+    const { unified } = this.#setup;
+    return unified === undefined ? undefined : `${unified.base}/memory.pressure`;
+  }
+
   get baseName(): string {
     return this.#setup.memory.base;
   }

@@ -51,6 +51,8 @@ export interface CgroupHost {
   enclosingLimits(): EnclosingLimits;
   /** What all sandboxes below our present parent hold together, page cache apart. */
   usage(): { readonly memoryBytes: number; readonly pids: number };
+  /** Where the kernel tells how long those wait for memory; undefined where it does not. */
+  readonly pressureFile: string | undefined;
   /** Names the place that all those share, and no other. */
   readonly baseName: string;
   /** Removes the directories above the sandboxes that this process or its like made, when nothing is in them. */

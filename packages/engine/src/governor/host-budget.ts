@@ -9,7 +9,7 @@ import type { HostBudget, HostCapacity } from "./types.js";
 const MIB = 1024 * 1024;
 const GIB = 1024 * MIB;
 
-interface HostSources {
+export interface HostSources {
   readonly cgroups: CgroupHost;
   readonly pool: Pick<Pool, "capacity">;
 }

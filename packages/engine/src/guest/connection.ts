@@ -218,6 +218,11 @@ export class GuestConnection {
     return this.#failure === undefined;
   }
 
+  /** What is under way: requests without an answer yet, commands, connections, transfers, watches. */
+  get openStreams(): number {
+    return this.#streams.size;
+  }
+
   /** Bytes that the kernel has not taken yet: senders of much data wait for `drained`. */
   get unsentBytes(): number {
     return this.#socket.writableLength;

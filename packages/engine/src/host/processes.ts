@@ -23,6 +23,16 @@ export function identifyProcess(pid: number): ProcessIdentity | undefined {
   return { pid, startTicks };
 }
 
+/** Dead, and nobody has waited for it. */
+export function hasEndedUnreaped(pid: number): boolean {
+  try {
+    const stat = readFileSync(`/proc/${pid}/stat`, "utf8");
+    return stat.slice(stat.lastIndexOf(")") + 2).startsWith("Z");
+  } catch {
+    return false;
+  }
+}
+
 export function isAlive(identity: ProcessIdentity): boolean {
   return identifyProcess(identity.pid)?.startTicks === identity.startTicks;
 }

@@ -20,6 +20,7 @@ describe("resolveBuildSettings", () => {
   it("gives a build what is good for it, or what the host has", () => {
     expect(resolveBuildSettings(undefined, host)).toEqual({
       memoryBytes: 4 * GIB,
+      memoryStartBytes: 512 * MIB,
       mostMemoryBytes: 8 * GIB,
       cpuMillis: 2000,
       pids: 4096,
@@ -51,6 +52,7 @@ describe("resolveBuildSettings", () => {
     } as const;
     expect(resolveBuildSettings({ ...asked, network: "off" }, host)).toEqual({
       memoryBytes: 6000 * MIB,
+      memoryStartBytes: 6000 * MIB,
       mostMemoryBytes: 8 * GIB,
       cpuMillis: 500,
       pids: 4096,

@@ -16,6 +16,8 @@ export const DEFAULT_FLOOR_BYTES = 1024 * MIB;
 
 export interface BuildSettings {
   readonly memoryBytes: number;
+  /** What a step starts with of that, to grow as it needs it. */
+  readonly memoryStartBytes: number;
   /** The most that a step may be given when it is tried again. */
   readonly mostMemoryBytes: number;
   readonly cpuMillis: number;
@@ -42,8 +44,10 @@ export function resolveBuildSettings(given: BuilderOptions | undefined, budget: 
   const diskMb = within("diskMb", options.diskMb, Math.floor(room.diskBytes / MIB), "MiB of free disk");
   const freeDiskBytes = Math.max(0, room.diskBytes - reserved.diskBytes);
   const freeMemoryBytes = room.memoryBytes - reserved.memoryBytes - GUEST_SHARE.memoryBytes;
+  const memoryBytes = memoryMb === undefined ? defaultMemoryBytes(freeMemoryBytes, mostMb) : memoryMb * MIB;
   return {
-    memoryBytes: memoryMb === undefined ? defaultMemoryBytes(freeMemoryBytes, mostMb) : memoryMb * MIB,
+    memoryBytes,
+    memoryStartBytes: Math.min(memoryBytes, startBytesOf(options, memoryBytes)),
     mostMemoryBytes: mostMb * MIB,
     cpuMillis: Math.max(10, Math.round((cpus ?? Math.min(DEFAULT_CPUS, host.cpus)) * 1000)),
     pids: Math.min(MOST_PIDS, Math.floor(capacity.pids / 2)),
@@ -54,6 +58,12 @@ export function resolveBuildSettings(given: BuilderOptions | undefined, budget: 
     retryOnOom: options.retryOnOom ?? false,
     network: options.network !== "off",
   };
+}
+
+/** A size that was asked for is there at once, so that it can be counted on; nobody counts on a default. */
+function startBytesOf({ memoryMb, memoryStartMb }: BuilderOptions, memoryBytes: number): number {
+  if (memoryStartMb !== undefined) return memoryStartMb * MIB;
+  return memoryMb === undefined ? LEAST_DEFAULT_MEMORY_BYTES : memoryBytes;
 }
 
 function defaultMemoryBytes(freeBytes: number, mostMb: number): number {
@@ -83,5 +93,7 @@ export function nextMemorySize(limitBytes: number, mostBytes: number): number | 
 
 export function describeSettings(settings: BuildSettings): string {
   const network = settings.network ? "" : ", no network";
-  return `${formatBytes(settings.memoryBytes)} of memory, ${settings.cpuMillis / 1000} CPUs, ${formatBytes(settings.diskBytes)} of disk${network}`;
+  const { memoryBytes, memoryStartBytes } = settings;
+  const start = memoryStartBytes < memoryBytes ? `${formatBytes(memoryStartBytes)} to ` : "";
+  return `${start}${formatBytes(memoryBytes)} of memory, ${settings.cpuMillis / 1000} CPUs, ${formatBytes(settings.diskBytes)} of disk${network}`;
 }

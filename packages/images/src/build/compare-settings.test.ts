@@ -6,6 +6,7 @@ import { hasNoLess, wouldHelp } from "./compare-settings.js";
 const MIB = 1024 * 1024;
 const had: BuildSettings = {
   memoryBytes: 256 * MIB,
+  memoryStartBytes: 256 * MIB,
   mostMemoryBytes: 8192 * MIB,
   pids: 100,
   cpuMillis: 1000,

@@ -224,6 +224,7 @@ export class StageRunner {
       layers,
       config,
       memoryBytes,
+      memoryStartBytes: Math.min(settings.memoryStartBytes, memoryBytes),
       diskBytes: leftBytes,
     });
     const own = {

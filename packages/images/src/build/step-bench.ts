@@ -38,6 +38,8 @@ export interface BuildSandbox {
   readonly disk?: LayerId | undefined;
   readonly config: ImageConfig;
   readonly memoryBytes: number;
+  /** What it starts with of that; all of it if absent. */
+  readonly memoryStartBytes?: number | undefined;
   readonly diskBytes: number;
   readonly makesLayer?: boolean | undefined;
 }
@@ -73,7 +75,7 @@ export async function withNewLayer(
 /** A sandbox for as long as `work` takes; nothing is left of it. */
 export async function withSandbox<T>(
   bench: StepBench,
-  { layers, disk, config, memoryBytes, diskBytes, makesLayer = false }: BuildSandbox,
+  { layers, disk, config, memoryBytes, memoryStartBytes = memoryBytes, diskBytes, makesLayer = false }: BuildSandbox,
   work: (sandbox: Sandbox) => Promise<T>,
 ): Promise<T> {
   const { context, files, journal, settings, signal } = bench;
@@ -89,7 +91,8 @@ export async function withSandbox<T>(
         id,
         image: { kind: "layers", layers },
         limits: {
-          memoryBytes,
+          memoryBytes: memoryStartBytes,
+          memoryMaxBytes: memoryStartBytes < memoryBytes ? memoryBytes : undefined,
           cpuMillis: settings.cpuMillis,
           pids: settings.pids,
           diskBytes: Math.max(LEAST_DISK_BYTES, diskBytes),

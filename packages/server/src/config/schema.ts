@@ -5,6 +5,7 @@ import { DEFAULT_STATE_DIRECTORY, POOL_KINDS } from "@holdfast/engine";
 import { MAX_TIMEOUT_MS } from "@holdfast/protocol";
 import { z } from "zod";
 import { METRICS_ACCESS } from "./metrics-access.js";
+import { pressureFields } from "./pressure-fields.js";
 
 export const TLS_MODES = ["off", "self", "files"] as const;
 export const LOG_LEVELS = ["fatal", "error", "warn", "info", "debug", "trace", "silent"] as const;
@@ -218,6 +219,7 @@ const fields = {
   overcommitMemory: overcommit().describe("How many times over the host's memory is promised; 1: not at all"),
   overcommitPids: overcommit().describe("How many times over the host's processes are promised; 1: not at all"),
   overcommitDisk: overcommit().describe("How many times over the disk is promised; 1: not at all"),
+  ...pressureFields,
   volumeMb: diskMb().default(10_240).describe("How much a volume may hold"),
   maxTimeoutSeconds: wholeNumber("seconds", 1, MAX_TIMEOUT_MS / 1000)
     .default(86_400)

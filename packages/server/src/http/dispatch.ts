@@ -75,8 +75,11 @@ function refusalOf(
 }
 
 function refusalOfError(error: unknown, sandboxId: SandboxId): Refusal {
-  const { code, message } = HoldfastError.from(error);
+  const { code, message, details } = HoldfastError.from(error);
   const { http: status, retry } = errorSpecs[code];
+  if (code === "host_pressure" || code === "pid_pressure") {
+    return { status, sandboxId, message, retryAfterSeconds: Number(details.retryAfterSeconds ?? 1) };
+  }
   if (status >= 500) return { status, sandboxId, message: "The sandbox could not be reached" };
   return { status, sandboxId, message, ...(retry ? { retryAfterSeconds: 1 } : {}) };
 }
@@ -98,6 +101,13 @@ export function createDispatcher({ parts, control, envd, proxy }: DispatcherPart
     }
   }
 
+  /** Of one that would have to be woken, and may be: it is paused, or stands still because the host is short of memory. */
+  function sleepingRow(opened: Opened): SandboxRow | undefined {
+    if (opened.kind === "paused") return opened.wakeable ? opened.row : undefined;
+    if (opened.kind !== "running" || parts.sandboxes.pressureOf(opened.live.id)?.frozen !== true) return undefined;
+    return opened.live.row;
+  }
+
   /** Undefined if it is answered already. */
   async function open(
     request: IncomingMessage,
@@ -107,19 +117,21 @@ export function createDispatcher({ parts, control, envd, proxy }: DispatcherPart
     let refusal: Refusal;
     try {
       let opened = await parts.sandboxes.open(to.id, { wake: false });
-      if (opened.kind === "paused" && opened.wakeable) {
+      const sleeper = sleepingRow(opened);
+      if (sleeper !== undefined) {
         if (isHealthCheck(request, to)) {
           response.writeHead(204).end();
           return undefined;
         }
-        requireRight(request, to, opened.row);
+        requireRight(request, to, sleeper);
         opened = await parts.sandboxes.open(to.id, { wake: true });
       }
       if (opened.kind === "running") return response.destroyed ? undefined : opened.live;
       refusal = refusalOf(opened, request, to);
     } catch (error) {
       refusal = refusalOfError(error, to.id);
-      if (refusal.status >= 500) parts.log.error({ err: error, sandbox: to.id }, "a sandbox could not be opened");
+      if (refusal.status >= 500 && refusal.status !== 503)
+        parts.log.error({ err: error, sandbox: to.id }, "a sandbox could not be opened");
     }
     if (!response.destroyed) refuse(request, response, refusal);
     return undefined;

@@ -1,6 +1,13 @@
 /** What nobody can be given, whoever asks and by whichever route. */
 import type { Engine } from "@holdfast/engine";
-import { formatBytes, HoldfastError, type SandboxLimits } from "@holdfast/protocol";
+import {
+  formatBytes,
+  HoldfastError,
+  invalidArgument,
+  PRIORITIES,
+  PRIORITY_KEY,
+  type SandboxLimits,
+} from "@holdfast/protocol";
 import type { ServerConfig } from "../config/schema.js";
 
 export function checkTimeout(timeoutMs: number, config: ServerConfig): void {
@@ -10,6 +17,12 @@ export function checkTimeout(timeoutMs: number, config: ServerConfig): void {
     details: { field: "timeoutMs" },
     hint: "It can be extended again and again. The server's setting maxTimeoutSeconds bounds one step.",
   });
+}
+
+export function checkPriority(metadata: Readonly<Record<string, string>>): void {
+  const priority = metadata[PRIORITY_KEY];
+  if (priority === undefined || (PRIORITIES as readonly string[]).includes(priority)) return;
+  throw invalidArgument(`metadata.${PRIORITY_KEY}`, priority, `one of ${PRIORITIES.join(", ")}`);
 }
 
 /** A limit above what the host has bounds nothing. */

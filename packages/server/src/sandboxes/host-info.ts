@@ -1,11 +1,11 @@
 /** The host's budget: what there is, what is promised, what is held, and by whom. */
 import type { Engine } from "@holdfast/engine";
-import type { HostInfo } from "@holdfast/protocol";
+import type { HostInfo, HostPressure } from "@holdfast/protocol";
 import type { SandboxLife } from "./sandbox-life.js";
 import type { Caller } from "./types.js";
 
 export async function hostInfo(
-  parts: { readonly engine: Engine; readonly version: string },
+  parts: { readonly engine: Engine; readonly version: string; readonly pressure: HostPressure },
   lives: readonly SandboxLife[],
   caller: Caller,
 ): Promise<HostInfo> {
@@ -50,6 +50,7 @@ export async function hostInfo(
       .filter(({ lane }) => caller.kind === "operator" || lane === caller.keyId)
       .map(({ id, kind, lane, amounts }) => ({ id, kind: kind ?? null, key: lane ?? null, ...amounts })),
     waiting: budget.waiting,
+    pressure: parts.pressure,
     sandboxes: { running, paused: lives.length - running },
     engine: parts.engine.kind,
   };

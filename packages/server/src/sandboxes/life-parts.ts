@@ -1,5 +1,6 @@
 /** What all sandboxes' lives share, and how one of them is let in again. */
 import type { Admission, Engine, Sandbox, Waiting } from "@holdfast/engine";
+import type { SandboxId } from "@holdfast/protocol";
 import type { Logger } from "pino";
 import type { Metrics } from "../metrics/metrics.js";
 import type { NewEvent, SandboxRow, Store } from "../store/store.js";
@@ -17,6 +18,8 @@ export interface LifeParts {
   readonly log: Logger;
   /** Where delivered offsets are kept. */
   readonly directory: string;
+  /** Resolves when another command may be started in it, to what is to be called when that has ended. */
+  readonly admitCommand: (id: SandboxId) => Promise<() => void>;
   /** How long a paused one may wait for room on the host to run again. */
   readonly waitMs: number;
   /** Times how it is made to run again. */

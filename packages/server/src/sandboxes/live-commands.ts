@@ -4,7 +4,7 @@
  */
 import { setImmediate as nextTurn } from "node:timers/promises";
 import type { Command, CommandSpec, CommandSummary, OutputEvent, OutputOffsets, Sandbox } from "@holdfast/engine";
-import { type CommandEnding, HoldfastError } from "@holdfast/protocol";
+import { type CommandEnding, HoldfastError, type SandboxId } from "@holdfast/protocol";
 import type { Logger } from "pino";
 import type { CommandRow, Store } from "../store/store.js";
 import type { DeliveredOffsets } from "./delivered-offsets.js";
@@ -47,6 +47,7 @@ export class SandboxCommands implements LiveCommands {
   readonly #events: EventLog;
   readonly #delivered: DeliveredOffsets;
   readonly #log: Logger;
+  readonly #admitCommand: (id: SandboxId) => Promise<() => void>;
   readonly #running = new Map<number, Entry>();
   /** The last few that ended, with what they said. */
   readonly #ended: Entry[] = [];
@@ -60,6 +61,7 @@ export class SandboxCommands implements LiveCommands {
     readonly events: EventLog;
     readonly delivered: DeliveredOffsets;
     readonly log: Logger;
+    readonly admitCommand: (id: SandboxId) => Promise<() => void>;
   }) {
     this.#sandbox = parts.sandbox;
     this.#keyId = parts.keyId;
@@ -67,10 +69,14 @@ export class SandboxCommands implements LiveCommands {
     this.#events = parts.events;
     this.#delivered = parts.delivered;
     this.#log = parts.log;
+    this.#admitCommand = parts.admitCommand;
   }
 
   async start(spec: CommandSpec): Promise<Attachment> {
-    const control = await this.#sandbox.start({ whenReaderIsSlow: "block", spillBytes: SPILL_BYTES, ...spec });
+    const leave = await this.#admitCommand(this.#sandbox.id);
+    const starting = this.#sandbox.start({ whenReaderIsSlow: "block", spillBytes: SPILL_BYTES, ...spec });
+    starting.then((started) => started.ended.then(leave), leave);
+    const control = await starting;
     const row: CommandRow = {
       sandboxId: this.#sandbox.id,
       id: control.id,

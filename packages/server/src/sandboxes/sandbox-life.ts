@@ -269,7 +269,7 @@ export class SandboxLife {
   }
 
   #setSandbox(sandbox: Sandbox): void {
-    const { store, events, log } = this.#parts;
+    const { store, events, log, admitCommand } = this.#parts;
     this.#sandbox = sandbox;
     this.#commands = new SandboxCommands({
       sandbox,
@@ -278,6 +278,7 @@ export class SandboxLife {
       events,
       delivered: this.#delivered,
       log,
+      admitCommand,
     });
     void sandbox.ended.then((ending) => this.#onSandboxEnded(sandbox, ending));
     tellOfMemory(this.#parts, this.#row, sandbox);

@@ -1,15 +1,8 @@
 /** All sandboxes of this server. What one of them goes through is in sandbox-life.ts; here they are found and counted. */
-import { mkdirSync, readdirSync, rmSync } from "node:fs";
+import { mkdirSync } from "node:fs";
 import { join } from "node:path";
-import type { Engine, Sandbox } from "@holdfast/engine";
-import {
-  type ImageId,
-  type ImageName,
-  type Images,
-  prepareFork,
-  type TakenSnapshot,
-  takeSnapshot,
-} from "@holdfast/images";
+import type { Sandbox } from "@holdfast/engine";
+import { type ImageId, type ImageName, prepareFork, type TakenSnapshot, takeSnapshot } from "@holdfast/images";
 import {
   ceilingBytesOf,
   createSandboxId,
@@ -20,33 +13,27 @@ import {
   type ResizeLimits,
   type SandboxEnding,
   type SandboxId,
+  type SandboxPressure,
 } from "@holdfast/protocol";
-import type { Logger } from "pino";
-import type { ServerConfig } from "../config/schema.js";
-import type { Metrics } from "../metrics/metrics.js";
 import { countLives, type SandboxCounts } from "../metrics/sandbox-gauges.js";
-import type {
-  CommandRow,
-  EventRow,
-  NetworkSettings,
-  SampleRow,
-  SandboxQuery,
-  SandboxRow,
-  Store,
-} from "../store/store.js";
-import type { Volumes } from "../volumes/volumes.js";
-import { checkAgainstHost, checkTimeout } from "./check-request.js";
+import { PressureWatch } from "../pressure/pressure-watch.js";
+import { pressureSettings } from "../pressure/settings.js";
+import type { CommandRow, EventRow, NetworkSettings, SampleRow, SandboxQuery, SandboxRow } from "../store/store.js";
+import { checkAgainstHost, checkPriority, checkTimeout } from "./check-request.js";
 import { Creations } from "./creations.js";
 import { EventLog } from "./event-log.js";
 import { lifeFor, makeForks } from "./forks.js";
 import { hostInfo } from "./host-info.js";
+import { forgetOldSandboxes, removeStrayOffsets } from "./housekeeping.js";
 import { KeyBudget } from "./key-budget.js";
 import { lifeEvents } from "./life-events.js";
 import type { LifeParts } from "./life-parts.js";
 import { endedError, endingWithoutSandbox } from "./postmortem.js";
 import { type Recovery, recover } from "./recovery.js";
+import { SampleReader } from "./sample-reader.js";
 import { type Look, Sampler } from "./sampler.js";
 import { SandboxLife } from "./sandbox-life.js";
+import type { ServiceParts } from "./service-parts.js";
 import { Sources } from "./sources.js";
 import { startCommandIn } from "./start-command.js";
 import { discardLater } from "./strays.js";
@@ -55,22 +42,7 @@ import type { Caller, CreateRequest, Forked, LiveSandbox, Opened, Sandboxes } fr
 
 /** Whose sandboxes those are that the operator makes without a key. */
 const OPERATOR_KEY_ID = "operator";
-const HOUR_MS = 3_600_000;
-const CLEAN_EVERY_MS = 60_000;
-const CLEAN_BATCH = 100;
-const MAX_SAMPLES = 10_000;
 const MAX_COMMANDS = 1000;
-
-export interface ServiceParts {
-  readonly config: ServerConfig;
-  readonly engine: Engine;
-  readonly images: Images;
-  readonly volumes: Volumes;
-  readonly store: Store;
-  readonly log: Logger;
-  readonly version: string;
-  readonly metrics: Metrics;
-}
 
 const keyIdOf = (caller: Caller): string => (caller.kind === "operator" ? OPERATOR_KEY_ID : caller.keyId);
 /** The operator sees everybody's. */
@@ -87,12 +59,14 @@ export class SandboxService implements Sandboxes {
   readonly #tokens: SandboxTokens;
   readonly #budget = new KeyBudget();
   readonly #sampler: Sampler;
+  readonly #samples: SampleReader;
+  readonly #pressure: PressureWatch;
   readonly #lifeParts: LifeParts;
   /** Running and paused ones. The ended are in the store only. */
   readonly #lives = new Map<SandboxId, SandboxLife>();
   readonly #creations: Creations;
   readonly #closing = new AbortController();
-  #cleaner: NodeJS.Timeout | undefined;
+  #stopForgetting: () => void = () => {};
   #forgetStrays: () => void = () => {};
 
   private constructor(parts: ServiceParts, tokens: SandboxTokens, directory: string) {
@@ -100,6 +74,14 @@ export class SandboxService implements Sandboxes {
     this.#tokens = tokens;
     this.sources = new Sources(parts.config, parts.images);
     this.#events = new EventLog(parts.store, parts.metrics);
+    this.#pressure = new PressureWatch({
+      ...parts,
+      settings: pressureSettings(parts.config),
+      observe: parts.onPressure,
+      lives: () => this.#lives.values(),
+      find: (id) => this.#lives.get(id),
+      record: (id, event) => this.#events.apply(id, {}, event),
+    });
     this.#lifeParts = {
       engine: parts.engine,
       store: parts.store,
@@ -109,6 +91,7 @@ export class SandboxService implements Sandboxes {
       waitMs: this.#waitMs,
       creating: (how, work) => parts.metrics.creating(how, work),
       metrics: parts.metrics,
+      admitCommand: (id) => this.#pressure.admitCommand(id),
       startImage: async (live) => {
         const start = this.sources.startOf(live.row.imageId);
         if (start !== null) await startCommandIn(live, start, this.#closing.signal);
@@ -133,6 +116,11 @@ export class SandboxService implements Sandboxes {
       everySeconds: parts.config.sampleSeconds,
       keepHours: parts.config.sampleRetentionHours,
     });
+    this.#samples = new SampleReader({
+      store: parts.store,
+      sampler: this.#sampler,
+      sandboxOf: (id) => this.#lives.get(id)?.sandbox,
+    });
   }
 
   /** Takes over what an earlier server left, then is ready. */
@@ -145,21 +133,22 @@ export class SandboxService implements Sandboxes {
     const service = new SandboxService(parts, await SandboxTokens.open(parts.store), directory);
     const recovery = await recover(parts, (row) => service.#keep(row, { counted: false }));
     parts.metrics.orphansReaped(recovery.orphans);
-    service.#removeStrayOffsets(directory);
+    removeStrayOffsets(directory, (id) => service.#lives.has(id));
     service.#forgetStrays = discardLater(parts, recovery.strays);
     service.#sampler.start();
-    service.#cleaner = setInterval(() => void service.#clean(), CLEAN_EVERY_MS);
-    service.#cleaner.unref();
+    service.#pressure.start();
+    service.#stopForgetting = forgetOldSandboxes(parts);
     return { service, recovery };
   }
 
   /** Lets go of everything; sandboxes run on for the next server. */
   async close(): Promise<void> {
-    clearInterval(this.#cleaner);
+    this.#stopForgetting();
     this.#forgetStrays();
     this.#closing.abort(new HoldfastError("server_stopping", "the server is being stopped"));
     await this.#sampler.stop();
     await this.#creations.settled();
+    await this.#pressure.stop();
     await Promise.all([...this.#lives.values()].map((life) => life.release()));
   }
 
@@ -169,6 +158,8 @@ export class SandboxService implements Sandboxes {
     options: { idempotencyToken?: string | undefined; signal?: AbortSignal | undefined } = {},
   ): Promise<SandboxRow> {
     checkTimeout(request.timeoutMs, this.#parts.config);
+    checkPriority(request.metadata);
+    this.#pressure.requireCalm();
     const source = this.sources.resolve(caller, request);
     if (Object.keys(request.limits).length > 0) await checkAgainstHost(request.limits, this.#parts.engine);
     const keyId = keyIdOf(caller);
@@ -222,6 +213,7 @@ export class SandboxService implements Sandboxes {
   async fork(caller: Caller, id: string, options: { count: number; timeoutMs?: number | undefined }): Promise<Forked> {
     const timeoutMs = options.timeoutMs ?? (await this.findAlive(caller, id)).timeoutMs;
     checkTimeout(timeoutMs, this.#parts.config);
+    this.#pressure.requireCalm();
     const life = await this.#life(caller, id);
     const point = await life.withSandbox(async (sandbox) => {
       const result = await prepareFork(this.#parts.images.context, sandbox);
@@ -302,11 +294,15 @@ export class SandboxService implements Sandboxes {
     options: { timeoutMs?: number | undefined; memory?: boolean | undefined },
   ): Promise<{ row: SandboxRow; resumed: boolean }> {
     checkTimeout(options.timeoutMs ?? 0, this.#parts.config);
-    return (await this.#life(caller, id)).resume(options);
+    const life = await this.#life(caller, id);
+    if (life.row.status === "paused") this.#pressure.requireCalm();
+    await this.#pressure.use(life);
+    return life.resume(options);
   }
 
   async resize(caller: Caller, id: string, limits: ResizeLimits): Promise<SandboxRow> {
     const life = await this.#life(caller, id);
+    await this.#pressure.use(life);
     await checkAgainstHost(limits, this.#parts.engine);
     const { keyId } = life.row;
     return life.resize(limits, (grownBytes) => this.#budget.change(caller, keyId, grownBytes));
@@ -321,26 +317,12 @@ export class SandboxService implements Sandboxes {
     id: string,
     range: { from?: Date | undefined; to?: Date | undefined },
   ): Promise<SampleRow[]> {
-    const row = await this.findAlive(caller, id);
-    const rows = await this.#parts.store.samples.list(row.id, { ...range, limit: MAX_SAMPLES });
-    const sandbox = this.#lives.get(row.id)?.sandbox;
-    const asksForNow = range.to === undefined || range.to.getTime() >= Date.now() - 1000;
-    // A young sandbox has not been looked at yet, and an empty answer helps nobody.
-    if (rows.length === 0 && asksForNow && sandbox?.state === "running") return [await this.#sampler.look(sandbox)];
-    return rows;
+    return this.#samples.list((await this.findAlive(caller, id)).id, range);
   }
 
   async latestSamples(caller: Caller, ids: readonly string[]): Promise<SampleRow[]> {
     const found = await Promise.all(ids.map((id) => this.find(caller, id).catch(() => undefined)));
-    const known = found.flatMap((row) => (row === undefined ? [] : [row.id]));
-    const samples = await this.#parts.store.samples.latest(known);
-    const sampled = new Set(samples.map((sample) => sample.sandboxId));
-    // A young sandbox has not been looked at yet.
-    for (const id of known) {
-      const sandbox = sampled.has(id) ? undefined : this.#lives.get(id)?.sandbox;
-      if (sandbox?.state === "running") samples.push(await this.#sampler.look(sandbox));
-    }
-    return samples;
+    return this.#samples.latest(found.flatMap((row) => (row === undefined ? [] : [row.id])));
   }
 
   async look(caller: Caller, id: string): Promise<Look> {
@@ -398,7 +380,7 @@ export class SandboxService implements Sandboxes {
 
   async openFor(caller: Caller, id: string): Promise<LiveSandbox> {
     const life = await this.#life(caller, id);
-    const opened = await life.open({ wake: true });
+    const opened = await this.#open(life, { wake: true });
     switch (opened.kind) {
       case "running":
         return opened.live;
@@ -415,7 +397,7 @@ export class SandboxService implements Sandboxes {
 
   async open(id: string, options: { wake?: boolean } = {}): Promise<Opened> {
     const life = this.#lives.get(id as SandboxId);
-    if (life !== undefined) return life.open({ wake: options.wake ?? true });
+    if (life !== undefined) return this.#open(life, { wake: options.wake ?? true });
     const row = await this.#find(id);
     return { kind: "missing", ending: row?.ending ?? undefined, endedAt: row?.endedAt ?? undefined };
   }
@@ -424,8 +406,27 @@ export class SandboxService implements Sandboxes {
     return countLives([...this.#lives.values()], this.#creations.count);
   }
 
+  async #open(life: SandboxLife, options: { readonly wake: boolean }): Promise<Opened> {
+    if (options.wake && life.row.status === "paused" && life.row.autoResume) this.#pressure.requireCalm();
+    const opened = await life.open(options);
+    if (opened.kind === "running") await this.#pressure.use(life, options);
+    return opened;
+  }
+
+  pressureOf(id: SandboxId): SandboxPressure | null {
+    return this.#pressure.pressureOf(id);
+  }
+
+  requireCalm(): void {
+    this.#pressure.requireCalm();
+  }
+
+  mayWarm(): boolean {
+    return this.#pressure.mayWarm();
+  }
+
   host(caller: Caller): Promise<HostInfo> {
-    return hostInfo(this.#parts, [...this.#lives.values()], caller);
+    return hostInfo({ ...this.#parts, pressure: this.#pressure.hostView() }, [...this.#lives.values()], caller);
   }
 
   envdToken(id: SandboxId): string {
@@ -441,6 +442,7 @@ export class SandboxService implements Sandboxes {
     const life = new SandboxLife(this.#lifeParts, row, (ended) => {
       this.#lives.delete(row.id);
       this.#sampler.forget(row.id);
+      this.#pressure.forget(row.id);
       if (ended.row.ending !== null) this.#parts.metrics.sandboxEnded(ended.row.ending);
       this.#budget.free(row.keyId, ceilingBytesOf(ended.row.limits));
     });
@@ -472,24 +474,5 @@ export class SandboxService implements Sandboxes {
 
   *#engineSandboxes(): Iterable<Sandbox> {
     for (const life of this.#lives.values()) if (life.sandbox !== undefined) yield life.sandbox;
-  }
-
-  /** Left by a server that was killed while it ended a sandbox. */
-  #removeStrayOffsets(directory: string): void {
-    for (const name of readdirSync(directory)) {
-      if (!this.#lives.has(name as SandboxId)) rmSync(join(directory, name), { force: true });
-    }
-  }
-
-  /** Forgets what ended long ago. */
-  async #clean(): Promise<void> {
-    const { store, config, log } = this.#parts;
-    try {
-      const before = new Date(Date.now() - config.endedRetentionHours * HOUR_MS);
-      for (const id of await store.sandboxes.endedBefore(before, CLEAN_BATCH)) await store.sandboxes.remove(id);
-      await store.idempotency.removeBefore(before);
-    } catch (error) {
-      log.warn({ error: HoldfastError.from(error).message }, "old sandboxes could not be forgotten");
-    }
   }
 }

@@ -13,6 +13,7 @@ import type {
   SandboxEnding,
   SandboxId,
   SandboxLimits,
+  SandboxPressure,
 } from "@holdfast/protocol";
 import type {
   CommandRow,
@@ -136,6 +137,10 @@ export interface Sandboxes {
   openFor(caller: Caller, id: string): Promise<LiveSandbox>;
   /** By id alone: for requests that prove themselves by the sandbox's own tokens. */
   open(id: string, options?: { readonly wake?: boolean }): Promise<Opened>;
+  /** Null for one that this server does not have running. */
+  pressureOf(id: SandboxId): SandboxPressure | null;
+  /** Throws while the host is too short of memory or processes for anything new; what runs is not concerned. */
+  requireCalm(): void;
   /** Of what is promised to others a key sees the sums only. */
   host(caller: Caller): Promise<HostInfo>;
   /** Secrets of a sandbox are derived from the server's own, so they survive it and are stored nowhere. */

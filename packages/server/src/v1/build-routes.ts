@@ -24,7 +24,7 @@ const MAX_BUILD_BYTES = 8 * 1024 * 1024;
 const SILENT_MS = 500;
 
 export function buildRoutes(parts: ServerParts, streams: OpenStreams): FastifyPluginAsync {
-  const { images, log } = parts;
+  const { images, log, sandboxes } = parts;
 
   const buildOf = (request: FastifyRequest): Build =>
     findBuild(images, request.caller, validate(imageParams.build, request.params, "path").build);
@@ -81,6 +81,7 @@ export function buildRoutes(parts: ServerParts, streams: OpenStreams): FastifyPl
 
     app.post("/images/builds", { config: { maxBodyBytes: MAX_BUILD_BYTES } }, async (request, reply) => {
       const body = bodyOf(request, imageBodies.build);
+      sandboxes.requireCalm();
       const recipe = parseRecipe(body.recipe, "recipe");
       await requireRegistriesOf(parts, request.caller, recipe);
       const build = await images.builder.start({

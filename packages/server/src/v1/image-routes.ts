@@ -180,7 +180,7 @@ export function imageRoutes(parts: ServerParts, streams: OpenStreams): FastifyPl
         forks: forks.map((fork) =>
           "error" in fork
             ? { error: fork.error.toJSON() }
-            : { sandbox: sandboxInfo(fork.row), restored: "files" as const },
+            : { sandbox: sandboxInfo(fork.row, sandboxes.pressureOf(fork.row.id)), restored: "files" as const },
         ),
         method: report.method,
       };

@@ -1,14 +1,15 @@
 /** Sandboxes: made, found, changed, ended; and the host they are on. */
 import {
-  ceilingBytesOf,
   invalidArgument,
   type Postmortem,
   resolveSandboxLimits,
+  type SandboxInfo,
   type SandboxUsage,
 } from "@holdfast/protocol";
 import type { FastifyPluginAsync, FastifyRequest } from "fastify";
 import { clientGone } from "../http/client-gone.js";
 import type { ServerParts } from "../parts.js";
+import type { SandboxRow } from "../store/store.js";
 import { given } from "./given.js";
 import { bodyOf, expectNothing, queryOf, sandboxId } from "./input.js";
 import { cursorAfter, parseCursor, parseMetadataFilter } from "./list-query.js";
@@ -28,6 +29,7 @@ function idempotencyToken(request: FastifyRequest): string | undefined {
 
 export function sandboxRoutes(parts: ServerParts): FastifyPluginAsync {
   const { sandboxes } = parts;
+  const infoOf = (row: SandboxRow): SandboxInfo => sandboxInfo(row, sandboxes.pressureOf(row.id));
 
   async function usage(request: FastifyRequest): Promise<SandboxUsage> {
     expectNothing(request);
@@ -63,7 +65,7 @@ export function sandboxRoutes(parts: ServerParts): FastifyPluginAsync {
     });
     return {
       ...found,
-      sandbox: sandboxInfo(await sandboxes.find(request.caller, id)),
+      sandbox: infoOf(await sandboxes.find(request.caller, id)),
       events: events.reverse().map(sandboxEvent),
     };
   }
@@ -83,7 +85,7 @@ export function sandboxRoutes(parts: ServerParts): FastifyPluginAsync {
         },
         { idempotencyToken: idempotencyToken(request), signal: clientGone(reply.raw) },
       );
-      return reply.status(201).send(sandboxInfo(row));
+      return reply.status(201).send(infoOf(row));
     });
 
     app.get("/sandboxes", async (request) => {
@@ -98,14 +100,14 @@ export function sandboxRoutes(parts: ServerParts): FastifyPluginAsync {
       const page = rows.slice(0, query.limit);
       const last = page.at(-1);
       return {
-        sandboxes: page.map(sandboxInfo),
+        sandboxes: page.map(infoOf),
         nextCursor: rows.length > page.length && last !== undefined ? cursorAfter(last) : null,
       };
     });
 
     app.get("/sandboxes/:id", async (request) => {
       expectNothing(request);
-      return sandboxInfo(await sandboxes.find(request.caller, sandboxId(request)));
+      return infoOf(await sandboxes.find(request.caller, sandboxId(request)));
     });
 
     app.delete("/sandboxes/:id", async (request) => {
@@ -116,23 +118,23 @@ export function sandboxRoutes(parts: ServerParts): FastifyPluginAsync {
 
     app.post("/sandboxes/:id/timeout", async (request) => {
       const { timeoutMs } = bodyOf(request, bodies.timeout);
-      return sandboxInfo(await sandboxes.setTimeout(request.caller, sandboxId(request), timeoutMs));
+      return infoOf(await sandboxes.setTimeout(request.caller, sandboxId(request), timeoutMs));
     });
 
     app.post("/sandboxes/:id/pause", async (request) => {
       const options = bodyOf(request, bodies.pause);
-      return sandboxInfo(await sandboxes.pause(request.caller, sandboxId(request), options));
+      return infoOf(await sandboxes.pause(request.caller, sandboxId(request), options));
     });
 
     app.post("/sandboxes/:id/resume", async (request) => {
       const options = bodyOf(request, bodies.resume);
-      return sandboxInfo((await sandboxes.resume(request.caller, sandboxId(request), options)).row);
+      return infoOf((await sandboxes.resume(request.caller, sandboxId(request), options)).row);
     });
 
     app.patch("/sandboxes/:id/limits", async (request) => {
       const limits = given(bodyOf(request, bodies.limits));
       resolveSandboxLimits(limits);
-      return sandboxInfo(await sandboxes.resize(request.caller, sandboxId(request), limits));
+      return infoOf(await sandboxes.resize(request.caller, sandboxId(request), limits));
     });
 
     app.get("/sandboxes/:id/usage", usage);

@@ -1,6 +1,6 @@
 /** What is kept, as our own API shows it. */
 import type { FileEntry, OutputEvent } from "@holdfast/engine";
-import type { FileInfo, OutputLine, SandboxEvent, SandboxInfo } from "@holdfast/protocol";
+import type { FileInfo, OutputLine, SandboxEvent, SandboxInfo, SandboxPressure } from "@holdfast/protocol";
 import type { Caller } from "../sandboxes/types.js";
 import type { EventRow, SandboxRow } from "../store/store.js";
 
@@ -9,7 +9,7 @@ export function callerName(caller: Caller): string {
   return caller.kind === "operator" ? "the operator" : `API key ${caller.keyId}`;
 }
 
-export function sandboxInfo(row: SandboxRow): SandboxInfo {
+export function sandboxInfo(row: SandboxRow, pressure: SandboxPressure | null): SandboxInfo {
   const { wallMs: _, ...limits } = row.limits;
   return {
     id: row.id,
@@ -27,6 +27,7 @@ export function sandboxInfo(row: SandboxRow): SandboxInfo {
     boots: row.boots,
     ending: row.status === "ended" ? row.ending : null,
     endedAt: row.endedAt?.toISOString() ?? null,
+    pressure: row.status === "running" ? pressure : null,
   };
 }
 

@@ -20,6 +20,10 @@ const CAPACITY = {
   diskUsedBytes: 0,
 } as const satisfies Partial<Awaited<ReturnType<Engine["capacity"]>>>;
 
+const CALM: ReturnType<Engine["pressure"]> = {
+  memory: { stall: undefined, usedBytes: 0, limitBytes: GIB },
+  processes: { used: 0, limit: 1000 },
+};
 const NOTHING = { memoryBytes: 0, pids: 0, diskBytes: 0 };
 const ROOM = { memoryBytes: 15 * GIB, pids: 9000, diskBytes: 90 * GIB };
 
@@ -59,6 +63,13 @@ export function createFakeEngine(): Engine {
       onMemory: () => () => {},
       commands: async () => [],
       processes: () => [],
+      gauge: {
+        read: () => CALM,
+        countProcesses: () => ({ live: 0, zombies: 0, orphans: 0 }),
+        isBusy: false,
+        cleanUp: async () => ({ zombiesReaped: 0, orphansEnded: 0, failed: 0 }),
+        tell: () => {},
+      },
       stats: async () => ({
         memoryBytes: 1024,
         memoryCacheBytes: 512,
@@ -104,6 +115,8 @@ export function createFakeEngine(): Engine {
     discard: async (id) => void stopped.delete(id),
     salvage: () => false,
     sweep: async () => [],
+    endUnowned: async () => [],
+    pressure: () => CALM,
     capacity: async () => CAPACITY,
     budget: async () => ({
       host: CAPACITY,

@@ -42,6 +42,8 @@ const CODES: Readonly<Record<ErrorCode, Code>> = {
   canceled: Code.Canceled,
   host_unsupported: Code.Unimplemented,
   host_capacity: Code.ResourceExhausted,
+  host_pressure: Code.ResourceExhausted,
+  pid_pressure: Code.ResourceExhausted,
   guest_fault: Code.Internal,
   engine_fault: Code.Internal,
 };
