@@ -24,9 +24,11 @@ import { serverOutput } from "./server-output.js";
 import { serverThousand } from "./server-thousand.js";
 import { thousandIdle } from "./thousand-idle.js";
 import { throughput } from "./throughput.js";
+import { warmCreate } from "./warm-create.js";
 
 const FIGURES: readonly Figure[] = [
   coldStart,
+  warmCreate,
   liveCommand,
   idleMemory,
   thousandIdle,

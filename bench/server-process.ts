@@ -90,10 +90,15 @@ async function killAll(stateDirectory: string): Promise<void> {
   await engine.close({ sandboxes: "kill" });
 }
 
-export async function startServerProcess(bench: Bench, name: string): Promise<ServerProcess> {
+/** Without sandboxes that are ready before they are asked for, unless the flags say so. */
+export async function startServerProcess(
+  bench: Bench,
+  name: string,
+  flags: readonly string[] = ["--warm-total", "0"],
+): Promise<ServerProcess> {
   const stateDirectory = join(bench.scratchDirectory, `state-${name}`);
   const log = join(bench.scratchDirectory, `${name}.log`);
-  const args = ["--expose-gc", "--import", PROBE, CLI, ...FLAGS, "--state-dir", stateDirectory];
+  const args = ["--expose-gc", "--import", PROBE, CLI, ...FLAGS, ...flags, "--state-dir", stateDirectory];
   // In a process group of its own, because Ctrl-C is for us to pass on.
   const child = spawn(process.execPath, args, {
     stdio: ["ignore", "pipe", openSync(log, "a"), "ipc"],

@@ -95,7 +95,7 @@ static bool make_in(int directory, uint64_t command) {
     return directory < 0 || mkdirat(directory, path, 0755) == 0;
 }
 
-static bool set_limits(const struct cgroups *cgroups, uint64_t command, const struct cgroup_limits *limits) {
+bool cgroups_limit(const struct cgroups *cgroups, uint64_t command, const struct cgroup_limits *limits) {
     /* v1 bounds socket buffers only in cgroups where this was written; the bound itself is the sandbox's, one level up. */
     if (cgroups->memory >= 0 &&
         !write_number_if_present(cgroups->memory, command, "memory.kmem.tcp.limit_in_bytes", UINT64_C(1) << 40))
@@ -108,7 +108,7 @@ bool cgroups_make(const struct cgroups *cgroups, uint64_t command, const struct 
     int directories[] = { cgroups->memory, cgroups->pids, cgroups->unified };
     int made = 0;
     while (made < 3 && make_in(directories[made], command)) made++;
-    if (made == 3 && set_limits(cgroups, command, limits)) return true;
+    if (made == 3 && cgroups_limit(cgroups, command, limits)) return true;
     int error = errno;
     while (made > 0) remove_in(directories[--made], command);
     errno = error;

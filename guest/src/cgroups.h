@@ -25,6 +25,8 @@ struct cgroup_limits {
 bool cgroups_any(const struct cgroups *cgroups);
 /* Makes the command's directories and sets its limits; false with errno, and nothing is left behind. */
 bool cgroups_make(const struct cgroups *cgroups, uint64_t command, const struct cgroup_limits *limits);
+/* The same for a command whose directories are there. */
+bool cgroups_limit(const struct cgroups *cgroups, uint64_t command, const struct cgroup_limits *limits);
 /* Only for a command that never started. */
 void cgroups_remove(const struct cgroups *cgroups, uint64_t command);
 

@@ -280,7 +280,8 @@ static void start(const struct request *request, struct plan *plan, uint64_t id)
         answer_fail(request, errno, "cannot open the command's stdio: %s", strerror(errno));
         return;
     }
-    if (!cgroups_make(&guest->cgroups, id, &limits)) {
+    bool is_made = spare_made_cgroup(guest, id);
+    if (!(is_made ? cgroups_limit : cgroups_make)(&guest->cgroups, id, &limits)) {
         answer_fail(request, errno, "cannot make the command's cgroup: %s", strerror(errno));
         return;
     }

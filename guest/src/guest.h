@@ -26,6 +26,7 @@
 #include "list.h"
 #include "loop.h"
 #include "output.h"
+#include "spare.h"
 #include "sudo.h"
 #include "truth.h"
 #include "worker.h"
@@ -62,6 +63,7 @@ struct guest {
     uint64_t next_serial;
     struct keep_budget keep;
 
+    struct spare spare;
     struct workers workers;
     struct egress egress;
 

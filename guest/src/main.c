@@ -138,6 +138,7 @@ static bool guest_start(struct guest *guest, int listen_fd) {
     if (!sudo_server_start(guest) && !guest->outside) return fail("sudo socket");
     int flags = fcntl(listen_fd, F_GETFL);
     if (flags < 0 || fcntl(listen_fd, F_SETFL, flags | O_NONBLOCK) < 0) return fail("listening descriptor");
+    if (guest->spare.wanted) spare_make(guest);
     connections_listen(guest, listen_fd);
     if (guest->budget.orphan_ms > 0) timer_arm(&guest->loop, &guest->orphan_timer, guest->budget.orphan_ms);
     return true;

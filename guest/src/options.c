@@ -55,6 +55,8 @@ bool options_parse(int argc, char **argv, struct guest *guest, int *listen_fd) {
             guest->outside = true;
         } else if (strcmp(argv[i], "--host-writable") == 0) {
             guest->host_writable = true;
+        } else if (strcmp(argv[i], "--spare") == 0) {
+            guest->spare.wanted = true;
         } else if (strcmp(argv[i], "--egress") == 0) {
             guest->egress.enabled = true;
         } else if (i + 1 >= argc || !parse_option(argv[i], argv[i + 1], guest, listen_fd)) {

@@ -17,6 +17,7 @@
 #include "confine.h"
 #include "environment.h"
 #include "guest.h"
+#include "spare.h"
 
 /* What a child keeps of our descriptors, beside its own three. */
 #define FAILURE_FD 3
@@ -118,16 +119,18 @@ static void exec_program(const struct spawn *spawn) {
     errno = error;
 }
 
-static _Noreturn void run_child(const struct guest *guest, const struct spawn *spawn, int failure_fd,
-                               bool born_inside) {
+bool spawn_enter(const struct guest *guest, uint64_t command, bool born_inside) {
     reset_signals();
-    if (cgroups_any(&guest->cgroups) && !cgroups_enter(&guest->cgroups, spawn->command, born_inside))
-        give_up(failure_fd, SPAWN_CGROUP);
+    if (cgroups_any(&guest->cgroups) && !cgroups_enter(&guest->cgroups, command, born_inside)) return false;
     /*
      * Only now may the command have a cgroup namespace: were the guest in one, a cgroup2 mounted with nsdelegate, as
      * systemd does, would refuse to let its children into any cgroup but the guest's own.
      */
-    if (!guest->outside && unshare(CLONE_NEWCGROUP) < 0) give_up(failure_fd, SPAWN_CGROUP);
+    return guest->outside || unshare(CLONE_NEWCGROUP) == 0;
+}
+
+_Noreturn void spawn_run(const struct guest *guest, const struct spawn *spawn, int failure_fd, bool entered) {
+    if (!entered) give_up(failure_fd, SPAWN_CGROUP);
     if (!become_session(spawn)) give_up(failure_fd, SPAWN_TERMINAL);
     int cwd_fd = spawn->cwd_fd;
     if (!close_ours(&failure_fd, &cwd_fd)) give_up(failure_fd, SPAWN_CONFINE);
@@ -140,14 +143,16 @@ static _Noreturn void run_child(const struct guest *guest, const struct spawn *s
     give_up(failure_fd, SPAWN_EXEC);
 }
 
-pid_t spawn_start(const struct guest *guest, const struct spawn *spawn, int *failure_fd) {
+pid_t spawn_start(struct guest *guest, const struct spawn *spawn, int *failure_fd) {
     int failure[2];
     if (pipe2(failure, O_CLOEXEC) < 0) return -1;
     pid_t pid = -1;
     bool born_inside = false;
-    if (fcntl(failure[0], F_SETFL, O_NONBLOCK) == 0)
-        pid = cgroups_fork(&guest->cgroups, spawn->command, &born_inside);
-    if (pid == 0) run_child(guest, spawn, failure[1], born_inside);
+    if (fcntl(failure[0], F_SETFL, O_NONBLOCK) == 0) {
+        pid = spare_use(guest, spawn, failure[1]);
+        if (pid < 0) pid = cgroups_fork(&guest->cgroups, spawn->command, &born_inside);
+    }
+    if (pid == 0) spawn_run(guest, spawn, failure[1], spawn_enter(guest, spawn->command, born_inside));
     int error = errno;
     close(failure[1]);
     if (pid < 0) {

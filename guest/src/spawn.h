@@ -29,8 +29,12 @@ struct spawn_failure {
     int32_t error;
 };
 
+/* The two halves of what a child does: it joins the command's cgroups, then becomes the command. False with errno. */
+bool spawn_enter(const struct guest *guest, uint64_t command, bool born_inside);
+_Noreturn void spawn_run(const struct guest *guest, const struct spawn *spawn, int failure_fd, bool entered);
+
 /* The child's pid, and in `failure_fd` the (non-blocking) pipe; -1 with errno. */
-pid_t spawn_start(const struct guest *guest, const struct spawn *spawn, int *failure_fd);
+pid_t spawn_start(struct guest *guest, const struct spawn *spawn, int *failure_fd);
 enum spawn_outcome { SPAWN_PENDING, SPAWN_STARTED, SPAWN_FAILED };
 /* Asks the failure pipe how far the child got. Once it has ended, the answer is never SPAWN_PENDING. */
 enum spawn_outcome spawn_outcome(int failure_fd, struct spawn_failure *failure);

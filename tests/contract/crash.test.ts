@@ -42,10 +42,13 @@ const foreignCgroups = new Set(takeInventory().sandboxCgroups);
 /** On the host there is nothing of a sandbox that the server does not list. */
 async function expectNothingElse(surroundings: Surroundings): Promise<void> {
   const listed = new Set((await listAll(surroundings)).map(({ sandboxId }) => sandboxId));
-  const unknown = () => [
-    ...server.sandboxDirectories().filter((name) => !listed.has(name)),
-    ...takeInventory().sandboxCgroups.filter((path) => !listed.has(basename(path)) && !foreignCgroups.has(path)),
-  ];
+  const unknown = () => {
+    const known = new Set([...listed, ...server.readyDirectories()]);
+    return [
+      ...server.sandboxDirectories().filter((name) => !known.has(name)),
+      ...takeInventory().sandboxCgroups.filter((path) => !known.has(basename(path)) && !foreignCgroups.has(path)),
+    ];
+  };
   await expect.poll(unknown, { timeout: 3000 }).toEqual([]);
 }
 

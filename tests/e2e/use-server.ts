@@ -61,7 +61,8 @@ export class ServerInUse {
 
   async serve(): Promise<void> {
     this.process = new CliProcess(process.execPath, [CLI, "serve", "--json", "--port", "0"], {
-      env: { HOLDFAST_STATE_DIR: this.stateDirectory, ...this.#settings },
+      // None is made ready: after each test nothing may be left.
+      env: { HOLDFAST_STATE_DIR: this.stateDirectory, HOLDFAST_SERVE_WARM_TOTAL: "0", ...this.#settings },
     });
     while (!this.process.stdout.includes("\n")) await once(this.process.child.stdout, "data");
     this.ready = JSON.parse(this.process.stdout) as Ready;

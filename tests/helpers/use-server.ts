@@ -66,8 +66,10 @@ export interface ServerInUse {
     body?: unknown,
     headers?: Readonly<Record<string, string>>,
   ): Promise<{ readonly status: number; readonly headers: Headers; readonly body: T }>;
-  /** Sandboxes that the engine keeps something of. */
+  /** Sandboxes that the engine keeps something of, but those that are ready and nobody's. */
   sandboxDirectories(): string[];
+  /** Those. */
+  readyDirectories(): string[];
 }
 
 function buildCli(): void {
@@ -220,9 +222,20 @@ class Server implements ServerInUse {
     };
   }
 
-  sandboxDirectories(): string[] {
+  /** Of whomever. */
+  allDirectories(): string[] {
     const directory = join(this.stateDirectory, "sandboxes");
     return existsSync(directory) ? readdirSync(directory) : [];
+  }
+
+  sandboxDirectories(): string[] {
+    const ready = new Set(this.readyDirectories());
+    return this.allDirectories().filter((name) => !ready.has(name));
+  }
+
+  readyDirectories(): string[] {
+    const isReady = (name: string) => existsSync(join(this.stateDirectory, "sandboxes", name, "warm"));
+    return this.allDirectories().filter(isReady);
   }
 
   /** As the operator, who sees the sandboxes of every key. */
@@ -276,7 +289,7 @@ export function useServer(options: ServerOptions = {}): ServerInUse {
       if (!server.isRunning) await server.start();
       await server.killAllSandboxes();
       await server.stop();
-      expect(server.sandboxDirectories()).toEqual([]);
+      expect(server.allDirectories()).toEqual([]);
       expect(existsSync(server.socketPath), "the control socket after the end").toBe(false);
     } finally {
       await server.kill("SIGKILL");

@@ -26,6 +26,7 @@ import type { PressureReading, SandboxGauge, UnownedReport } from "./governor/pr
 import type { Admission, BudgetReport, HostCapacity, MemoryEvent } from "./governor/types.js";
 import type { LayerId, Layers, SnapshotReport } from "./layers.js";
 import type { Volumes } from "./volumes.js";
+import type { WarmClaim, WarmStats } from "./warm.js";
 
 /** Where a sandbox's files start from. */
 export type ImageSource =
@@ -288,14 +289,33 @@ export interface SweepReport {
   readonly why: string;
 }
 
+/** Sandboxes that are ready before anybody asks for them. */
+export interface WarmSandboxes {
+  /** Undefined if none is ready, or nothing like this can be made before it is asked for. Counts as demand for more. */
+  claim(spec: Partial<SandboxSpec>): Promise<WarmClaim | undefined>;
+  stats(): WarmStats;
+  /** Ends all that are ready: the host needs what they hold. */
+  evictAll(): Promise<void>;
+  /** Resolves when nothing more is being made for now. */
+  idle(): Promise<void>;
+}
+
 export interface Engine {
   readonly kind: string;
   readonly layers: Layers;
   readonly volumes: Volumes;
-  /** Nothing of it begins before the host's budget has room for it: see `Admission`. */
+  readonly warm: WarmSandboxes;
+  /**
+   * Nothing of it begins before the host's budget has room for it: see `Admission`. With a claim it is the ready one, under
+   * that one's id, if the spec is of the same shape; should it have died meanwhile, a new one under the same id.
+   */
   create(
     spec: Partial<SandboxSpec>,
-    options?: { readonly signal?: AbortSignal | undefined; readonly admission?: Admission | undefined },
+    options?: {
+      readonly signal?: AbortSignal | undefined;
+      readonly admission?: Admission | undefined;
+      readonly warm?: WarmClaim | undefined;
+    },
   ): Promise<Sandbox>;
   get(id: SandboxId): Sandbox | undefined;
   list(): Sandbox[];

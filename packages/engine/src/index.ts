@@ -15,3 +15,4 @@ export { bootId, identifyProcess, isAlive, ourIdentity, type ProcessIdentity } f
 export * from "./layers.js";
 export { POOL_KINDS, type PoolKind } from "./storage/pool.js";
 export type { Volumes } from "./volumes.js";
+export * from "./warm.js";

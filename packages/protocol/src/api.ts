@@ -305,5 +305,30 @@ export interface HostInfo {
   readonly waiting: number;
   readonly pressure: HostPressure;
   readonly sandboxes: { readonly running: number; readonly paused: number };
+  readonly warm: WarmInfo;
   readonly engine: string;
+}
+
+/** Sandboxes that are kept ready before anybody asks for them. */
+export interface WarmInfo {
+  readonly ready: number;
+  /** What they take of the budget. */
+  readonly promisedBytes: number;
+  readonly promisedPids: number;
+  /** What they really hold. */
+  readonly usedBytes: number;
+  readonly usedPids: number;
+  /** Since the start of the server: made in all, asked for when one was ready, and when none was. */
+  readonly made: number;
+  readonly hits: number;
+  readonly misses: number;
+  /** Made and never used, by why. */
+  readonly waste: {
+    readonly age: number;
+    readonly unwanted: number;
+    readonly evicted: number;
+    readonly unhealthy: number;
+    readonly drained: number;
+    readonly closed: number;
+  };
 }

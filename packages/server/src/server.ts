@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { BubblewrapEngine } from "@holdfast/engine";
 import { type Images, openImages } from "@holdfast/images";
 import type { Logger } from "pino";
-import { budgetSettings } from "./config/budget-settings.js";
+import { budgetSettings, warmSettings } from "./config/budget-settings.js";
 import { fitToHost } from "./config/fit-to-host.js";
 import type { ServerConfig } from "./config/schema.js";
 import { createEnvdApp } from "./envd/envd-app.js";
@@ -107,6 +107,8 @@ export async function startServer(options: {
   mkdirSync(directory, { recursive: true, mode: 0o700 });
   const socketPath = operatorSocketPath(config.stateDirectory);
   const undo: (() => Promise<void>)[] = [];
+  // Nothing is made ready before there is somebody to say how things stand.
+  let mayWarm = () => false;
   try {
     let operatorHandlers: Handlers | undefined;
     let networkHandlers: Handlers | undefined;
@@ -133,6 +135,7 @@ export async function startServer(options: {
       budget: budgetSettings(config),
       holdWaitMs: config.holdSeconds * 1000,
       onWaited: (waited) => metrics.waited(waited),
+      warm: warmSettings(config, () => mayWarm()),
     });
     undo.push(() => engine.close({ sandboxes: "keep" }));
     config = fitToHost(config, await engine.capacity(), log);
@@ -177,6 +180,7 @@ export async function startServer(options: {
       { directory },
     );
     undo.push(() => service.close());
+    mayWarm = () => service.mayWarm();
     const exposition = exposeMetrics({ metrics, engine, sandboxes: service, version: readVersion(), log });
     undo.push(async () => exposition.close());
     let domain: string | null = null;

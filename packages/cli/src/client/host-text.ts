@@ -1,11 +1,11 @@
 /** What the host has and what is promised of it. */
-import { formatBytes, type HostInfo, printable } from "@holdfast/protocol";
+import { formatBytes, type HostInfo, printable, type WarmInfo } from "@holdfast/protocol";
 import type { Colours } from "../text/colours.js";
 import { shortSize } from "../text/sizes.js";
 import { formatTable } from "../text/table.js";
 
 export function hostText(
-  { version, engine, memory, cpus, pids, disk, sandboxes, waiting, pressure }: HostInfo,
+  { version, engine, memory, cpus, pids, disk, sandboxes, waiting, pressure, warm }: HostInfo,
   colours: Colours,
 ): string {
   const row = (name: string, text: string): string[] => [colours.bold(name), text];
@@ -27,6 +27,7 @@ export function hostText(
       "disk",
       `${formatBytes(disk.usedBytes)} in use of ${formatBytes(disk.capacityBytes)}, ${formatBytes(disk.promisedBytes)} promised of ${formatBytes(disk.roomBytes)}`,
     ),
+    row("ready", readyText(warm)),
     row("waiting", waiting === 0 ? "nobody" : `${waiting} for room`),
     row("pressure", pressureText(pressure)),
   ]);
@@ -36,6 +37,12 @@ function pressureText({ memory, processes, frozen }: HostInfo["pressure"]): stri
   const stall = memory.stall === null ? "" : `, ${memory.stall.full} % of the time lost to waiting for it`;
   const standing = frozen === 0 ? "" : `; ${frozen} sandboxes stand still`;
   return `memory ${memory.stage} (${memory.usedPercent} % in use${stall}); processes ${processes.stage} (${processes.live} live, ${processes.zombies} dead, ${processes.orphans} orphaned)${standing}`;
+}
+
+function readyText({ ready, promisedBytes, usedBytes, usedPids, hits, misses, waste }: WarmInfo): string {
+  const wasted = Object.entries(waste).filter(([, count]) => count > 0);
+  const causes = wasted.map(([cause, count]) => `${printable(cause)} ${count}`).join(", ");
+  return `${ready}, holding ${formatBytes(usedBytes)} and ${usedPids} processes, ${formatBytes(promisedBytes)} promised; ${hits} handed out, ${misses} missed, unused: ${causes === "" ? "none" : causes}`;
 }
 
 /** The same in one line, for the head of `holdfast top`. */

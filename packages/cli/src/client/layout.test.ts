@@ -207,6 +207,17 @@ test("host shows what is promised beside what is there", () => {
         },
       },
       sandboxes: { running: 2, paused: 0 },
+      warm: {
+        ready: 2,
+        promisedBytes: 1024 * MIB,
+        promisedPids: 1040,
+        usedBytes: 2 * MIB,
+        usedPids: 4,
+        made: 9,
+        hits: 5,
+        misses: 1,
+        waste: { age: 1, unwanted: 0, evicted: 1, unhealthy: 0, drained: 0, closed: 0 },
+      },
     },
     colours,
   );
@@ -219,6 +230,7 @@ test("host shows what is promised beside what is there", () => {
     CPUs        2
     processes   20 in use, 512 promised of 28000
     disk        1 GiB in use of 100 GiB, 4 GiB promised of 97 GiB
+    ready       2, holding 2 MiB and 4 processes, 1 GiB promised; 5 handed out, 1 missed, unused: age 1, evicted 1
     waiting     3 for room
     pressure    memory freeze (93.1 % in use, 61.5 % of the time lost to waiting for it); processes calm (12 live, 3 dead, 1 orphaned); 2 sandboxes stand still
     "

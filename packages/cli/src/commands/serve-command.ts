@@ -85,6 +85,10 @@ function budgetOptions(): Option[] {
     describe("--overcommit-memory <number>", "how many times over the host's memory is promised", "1"),
     describe("--overcommit-pids <number>", "how many times over its processes are promised", "1"),
     describe("--overcommit-disk <number>", "how many times over its disk is promised", "1"),
+    describe("--warm-per-shape <number>", "sandboxes of one image and size that are kept ready; 0: none", "2"),
+    describe("--warm-total <number>", "sandboxes that are kept ready in all; 0: none", "8"),
+    describe("--warm-max-age-seconds <number>", "how long one is kept ready that nobody asks for", "600"),
+    describe("--warm-keep-free-percent <number>", "how much of the budget must stay free beside them", "25"),
   ];
 }
 

@@ -153,6 +153,8 @@ export async function bringUp(
     readonly limits: SandboxLimits;
     readonly disk: DiskPlan;
     readonly signal: AbortSignal | undefined;
+    /** It may wait for its first command for long. */
+    readonly isWarm?: boolean;
   },
 ): Promise<BroughtUp> {
   const { spec, limits, signal } = plan;
@@ -182,6 +184,7 @@ export async function bringUp(
       limits,
       orphanMs: spec.whenOwnerDies === "end" ? ORPHAN_MS : 0,
       egress: spec.network.kind === "egress",
+      spare: plan.isWarm ?? false,
     };
     const launched = launch(host, launchPlan, logPath, (spawned) => {
       monitor = spawned;

@@ -33,25 +33,43 @@ async function planDisk(
   return pool.diskFromLayer(layers.diskOf(disk.from), path, { signal });
 }
 
+export interface PreparedSandbox extends BroughtUp {
+  readonly record: SandboxRecord;
+}
+
 export async function createSandbox(
   host: HostParts,
   id: SandboxId,
   spec: SandboxSpec,
   options: { readonly signal?: AbortSignal | undefined } = {},
 ): Promise<BubblewrapSandbox> {
+  return new BubblewrapSandbox(host, await prepareSandbox(host, id, spec, options));
+}
+
+/** All of a sandbox but somebody to use it. `files` are in its directory from the moment there is one. */
+export async function prepareSandbox(
+  host: HostParts,
+  id: SandboxId,
+  spec: SandboxSpec,
+  options: {
+    readonly signal?: AbortSignal | undefined;
+    readonly warm?: true;
+    readonly files?: Readonly<Record<string, string>>;
+  } = {},
+): Promise<PreparedSandbox> {
   const { signal } = options;
   if (signal?.aborted) throw new HoldfastError("canceled", "the creation of the sandbox was canceled");
   const diskPath = diskPathOf(host, id);
   // Before anything is made: it may be too long.
   host.records.socketPath(id);
-  host.records.claim(id, host.us, { ...claimFiles(spec), ...mountClaimFiles(spec) });
+  host.records.claim(id, host.us, { ...claimFiles(spec), ...mountClaimFiles(spec), ...options.files });
   let up: BroughtUp | undefined;
   try {
     await host.layers.requireAll(layersToMakeOf(spec));
     await host.volumes.requireAll(spec.mounts);
     requirePlainTargets(host, spec, spec.disk === undefined ? [] : [host.layers.path(spec.disk.from)]);
     const disk = await planDisk(host, spec, { path: diskPath, signal });
-    up = await bringUp(host, id, { spec, limits: spec.limits, disk, signal });
+    up = await bringUp(host, id, { spec, limits: spec.limits, disk, signal, isWarm: options.warm ?? false });
     const record: SandboxRecord = {
       version: 1,
       id,
@@ -64,10 +82,11 @@ export async function createSandbox(
       disk: { path: diskPath, quotaId: up.quotaId },
       commandIdsBelow: COMMAND_ID_STEP,
       skeleton: up.skeleton,
+      ...(options.warm === undefined ? {} : { warm: options.warm }),
     };
     // Until it is written there is nothing to adopt, and a sweep finds the parts by the id.
     host.records.write(record);
-    return new BubblewrapSandbox(host, { record, ...up });
+    return { record, ...up };
   } catch (error) {
     await dismantle(host, id, { cgroup: up?.cgroup, monitor: up?.monitor, uidSlot: up?.uids.slot, diskPath });
     throw signal?.aborted

@@ -3,12 +3,16 @@ import type { SandboxId } from "@holdfast/protocol";
 import { type LayerDraft, type LayerId, type Layers, parseLayerId } from "../layers.js";
 import type { HostParts } from "./host-parts.js";
 import { makeLayerOfStopped } from "./layer-from-stopped.js";
+import { endSpares, isSpare } from "./warm-token.js";
 
 export class EngineLayers implements Layers {
   readonly #host: HostParts;
+  readonly #drain: (layer: LayerId) => Promise<void>;
 
-  constructor(host: HostParts) {
+  /** `drain` ends what is only kept ready and stands on the layer. */
+  constructor(host: HostParts, drain: (layer: LayerId) => Promise<void>) {
     this.#host = host;
+    this.#drain = drain;
   }
 
   async draft(id: LayerId): Promise<LayerDraft> {
@@ -41,10 +45,21 @@ export class EngineLayers implements Layers {
   }
 
   users(id: LayerId): SandboxId[] {
-    return this.#host.layers.usersOf(parseLayerId(id));
+    const { layers, records } = this.#host;
+    return layers.usersOf(parseLayerId(id)).filter((user) => !isSpare(records, user));
   }
 
   async remove(id: LayerId): Promise<void> {
-    await this.#host.layers.remove(parseLayerId(id));
+    const { layers, records } = this.#host;
+    parseLayerId(id);
+    // Somebody's sandbox keeps it in any case, and then those that are ready are of use.
+    if (layers.has(id) && this.users(id).length === 0) {
+      await this.#drain(id);
+      await endSpares(
+        this.#host,
+        layers.usersOf(id).filter((user) => isSpare(records, user)),
+      );
+    }
+    await layers.remove(id);
   }
 }

@@ -32,11 +32,13 @@ import { LayerStore } from "../storage/layer-store.js";
 import { POOL_KINDS, type PoolKind } from "../storage/pool.js";
 import { VolumeStore } from "../storage/volume-store.js";
 import type { Volumes } from "../volumes.js";
+import type { WarmClaim, WarmSettings } from "../warm.js";
 import { freeCommandId, listCommands } from "./command-list.js";
 import { createSandbox } from "./create.js";
 import { dismantle } from "./dismantle.js";
 import { Endings } from "./endings.js";
 import { EngineLayers } from "./engine-layers.js";
+import { EngineWarm } from "./engine-warm.js";
 import type { HostParts } from "./host-parts.js";
 import { LayerClaims } from "./layer-claims.js";
 import { usersOfMount } from "./mount-claims.js";
@@ -63,6 +65,8 @@ export interface BubblewrapEngineOptions {
   readonly holdWaitMs?: number;
   /** Told of everybody who has waited for room on the host. */
   readonly onWaited?: (waited: Waited) => void;
+  /** How many sandboxes are kept ready; none if absent. */
+  readonly warm?: WarmSettings;
 }
 
 interface StartOptions {
@@ -90,6 +94,7 @@ const silentLog: Log = { info: () => {}, warn: () => {} };
 function whySwept(record: SandboxRecord | undefined): string {
   if (record === undefined) return "its creation was cut off";
   if (record.discarded === true) return "its removal was cut off";
+  if (record.warm === true) return "it was kept ready by a process that is gone";
   return record.bootId === bootId() ? "the process that answered for it is gone" : "the host has been restarted since";
 }
 
@@ -97,16 +102,22 @@ export class BubblewrapEngine implements Engine {
   readonly kind = "bubblewrap";
   readonly layers: Layers;
   readonly volumes: Volumes;
+  readonly warm: EngineWarm;
   readonly #host: HostParts;
   readonly #sandboxes: Map<SandboxId, BubblewrapSandbox>;
   readonly #creations = new Set<Promise<BubblewrapSandbox>>();
   readonly #closing = new AbortController();
   readonly #unowned: UnownedCgroups;
 
-  private constructor(sandboxes: Map<SandboxId, BubblewrapSandbox>, host: HostParts) {
+  private constructor(
+    sandboxes: Map<SandboxId, BubblewrapSandbox>,
+    host: HostParts,
+    options: { readonly warm: WarmSettings | undefined },
+  ) {
     this.#sandboxes = sandboxes;
     this.#host = host;
-    this.layers = new EngineLayers(host);
+    this.warm = new EngineWarm(host, options.warm);
+    this.layers = new EngineLayers(host, (layer) => this.warm.drain(layer));
     this.volumes = host.volumes;
     this.#unowned = new UnownedCgroups(host);
   }
@@ -154,7 +165,7 @@ export class BubblewrapEngine implements Engine {
     const usedDiskBytes = () => [...sandboxes.values()].reduce((sum, sandbox) => sum + sandbox.lastDiskBytes, 0);
     const claims = new LayerClaims(records);
     const log = options.log ?? silentLog;
-    const engine = new BubblewrapEngine(sandboxes, {
+    const host: HostParts = {
       cgroups,
       oomLog: createOomLog(),
       governor: new Governor({
@@ -175,14 +186,29 @@ export class BubblewrapEngine implements Engine {
       skeleton: skeletonSource(imagesDirectory, { sudo: launcher.guestPath, tar: launcher.tarPath }),
       us,
       log,
-    });
+    };
+    const engine = new BubblewrapEngine(sandboxes, host, { warm: options.warm });
     engine.#removeStaleReservations();
     return engine;
   }
 
-  async create(given: Partial<SandboxSpec>, options: StartOptions = {}): Promise<Sandbox> {
+  async create(
+    claimed: Partial<SandboxSpec>,
+    options: StartOptions & { readonly warm?: WarmClaim | undefined } = {},
+  ): Promise<Sandbox> {
+    const given = options.warm === undefined ? claimed : { ...claimed, id: options.warm.id };
     this.#host.volumes.requireThere(given.mounts ?? []);
     const spec = resolveSandboxSpec(given);
+    if (options.warm !== undefined) {
+      if (options.signal?.aborted === true || options.admission?.signal?.aborted === true) {
+        throw new HoldfastError("canceled", "the creation of the sandbox was canceled");
+      }
+      const ready = await this.warm.handOver(options.warm, spec, options.admission);
+      if (ready !== undefined) {
+        this.#keep(ready);
+        return ready;
+      }
+    }
     const id = spec.id ?? createSandboxId();
     return this.#track(
       this.#admitted(id, { limits: spec.limits, ...options }, (signal) =>
@@ -344,7 +370,8 @@ export class BubblewrapEngine implements Engine {
         which === "abandoned" &&
         record?.spec.whenOwnerDies === "keep" &&
         record.bootId === bootId() &&
-        record.discarded !== true
+        record.discarded !== true &&
+        record.warm !== true
       );
     };
     try {
@@ -376,6 +403,7 @@ export class BubblewrapEngine implements Engine {
     // What is being made has nobody yet who could want to keep it.
     this.#closing.abort();
     this.#host.governor.close();
+    await this.warm.close();
     await Promise.allSettled(this.#creations);
     const sandboxes = [...this.#sandboxes.values()];
     if (options.sandboxes === "kill") await Promise.all(sandboxes.map((sandbox) => sandbox.kill("the engine's end")));
@@ -422,7 +450,7 @@ export class BubblewrapEngine implements Engine {
       return undefined;
     }
     if (record === undefined || record.bootId !== bootId() || record.discarded === true) return undefined;
-    if (record.spec.whenOwnerDies === "end") return undefined;
+    if (record.spec.whenOwnerDies === "end" || record.warm === true) return undefined;
     const cgroup = cgroups.openAt(record.cgroupPaths as Record<string, string>);
     if (cgroup === undefined || cgroup.isEmpty()) return undefined;
     const taken = records.takeOver(id, us);

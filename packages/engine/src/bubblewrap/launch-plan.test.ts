@@ -21,6 +21,7 @@ const plan: LaunchPlan = {
   limits: DEFAULT_SANDBOX_LIMITS,
   orphanMs: 0,
   egress: false,
+  spare: false,
 };
 
 /** One option with its values a line, so that a change shows as a line in a review. */

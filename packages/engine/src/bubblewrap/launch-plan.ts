@@ -34,6 +34,8 @@ export interface LaunchPlan {
   readonly orphanMs: number;
   /** The guest carries connections and DNS questions out. */
   readonly egress: boolean;
+  /** The guest has a process ready for the first command: see guest/src/spare.h. */
+  readonly spare: boolean;
 }
 
 function stageArguments(plan: LaunchPlan): { stage: string[]; binds: string[] } {
@@ -92,6 +94,7 @@ function guestArguments(plan: LaunchPlan): string[] {
     // There, files have the host's ids: the guest then lets nobody make set-id programs.
     ...(plan.mounts.some((mount) => !mount.readOnly) ? ["--host-writable"] : []),
     ...(plan.egress ? ["--egress"] : []),
+    ...(plan.spare ? ["--spare"] : []),
   ];
 }
 

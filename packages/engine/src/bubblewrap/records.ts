@@ -53,6 +53,8 @@ export interface SandboxRecord {
   readonly stopped?: { readonly by: string; readonly at: string } | undefined;
   /** Its removal has begun: part of its files may be gone already. */
   readonly discarded?: boolean | undefined;
+  /** It is kept ready for whoever asks next, and is nobody's yet: no later process has any use for it. */
+  readonly warm?: true | undefined;
   /** The layer that its files are about to become. If its disk is gone, they have. */
   readonly becomes?: LayerId | undefined;
 }

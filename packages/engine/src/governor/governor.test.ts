@@ -282,3 +282,53 @@ describe("a promise", () => {
     expect(governor.report().reserved).toEqual(NOTHING);
   });
 });
+
+describe("a shortage", () => {
+  const warm = { kind: "warm", lane: "" } as const;
+
+  test("is made good by who keeps what nobody needs, before anybody waits or is refused", async () => {
+    const governor = open();
+    await governor.reserve(request("w1", GIB, warm));
+    await governor.reserve(request("w2", GIB, warm));
+    const asked: { resource: string; missing: number; isShort: boolean }[] = [];
+    const kept = ["w1", "w2"];
+    governor.onShortage = async (resource, missing) => {
+      asked.push({ resource, missing, isShort: governor.isShort });
+      await sleep(1);
+      const id = kept.pop();
+      if (id !== undefined) governor.release(id);
+      return id !== undefined;
+    };
+    await governor.reserve(request("a", 3 * GIB));
+    expect(asked).toEqual([{ resource: "memoryBytes", missing: GIB, isShort: true }]);
+    let hasWaited = false;
+    const onWaiting = () => {
+      hasWaited = true;
+    };
+    await governor.reserve(request("b", GIB), { waitMs: LONG_MS, onWaiting });
+    expect(hasWaited).toBe(false);
+    expect(governor.isShort).toBe(false);
+    expect((await refusalOf(governor.reserve(request("c", GIB)))).code).toBe("host_capacity");
+  });
+
+  test("of what is only kept ready takes nothing from anybody", async () => {
+    const governor = open();
+    governor.onShortage = () => Promise.reject(new Error("it was asked"));
+    await governor.reserve(request("a", 4 * GIB));
+    expect((await refusalOf(governor.reserve(request("w", GIB, warm)))).code).toBe("host_capacity");
+  });
+});
+
+test("a promise that is handed over is the same one, and somebody else's", async () => {
+  const governor = open();
+  await governor.reserve(request("a", GIB, { kind: "warm", lane: "" }));
+  governor.handOver(request("a", GIB, { kind: "sandbox", lane: "key1" }));
+  expect(governor.report()).toMatchObject({
+    reserved: { memoryBytes: GIB },
+    reservations: [{ id: "a", kind: "sandbox", lane: "key1" }],
+  });
+  const next = open();
+  next.adopt(request("a", GIB));
+  expect(next.report().reservations).toMatchObject([{ id: "a", lane: "key1" }]);
+  expect(() => next.handOver(request("b", GIB))).toThrow("nothing is reserved");
+});

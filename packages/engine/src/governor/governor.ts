@@ -56,7 +56,16 @@ export class Governor {
   readonly #ours = new Map<string, Amounts>();
   /** Those that have nothing yet: two of one id would take each other's. */
   readonly #asking = new Set<string>();
+  /** How many wait for `onShortage` before they wait in the line. */
+  #makingRoom = 0;
+  #roomMaking: Promise<void> | undefined;
   #timer: NodeJS.Timeout | undefined;
+
+  /**
+   * Called before anybody has to wait or is refused. Whoever keeps things that nobody needs gives back what is missing, and
+   * resolves, when it is free, to whether anything is.
+   */
+  onShortage: (resource: Resource, missing: number) => Promise<boolean> = async () => false;
 
   constructor(parts: {
     readonly files: ReservationFiles;
@@ -75,6 +84,11 @@ export class Governor {
     const files = options.reservations === false ? [] : this.#files.list();
     const reservations = files.map(({ id, amounts, kind, lane }) => ({ id, amounts, kind, lane }));
     return { ...this.#readBudget(), reserved: this.#files.sum(), reservations, waiting: this.#line.length };
+  }
+
+  /** Whether somebody lacks room now. */
+  get isShort(): boolean {
+    return this.#line.length > 0 || this.#makingRoom > 0;
   }
 
   /** Resolves when the amounts are promised. They stay so until `release`, whatever becomes of this process. */
@@ -108,11 +122,16 @@ export class Governor {
         await sleep(Math.random() * MAX_PAUSE_MS);
         shortage = this.#try(request);
       }
+      if (shortage !== null) shortage = await this.#tryWithRoomMade(request, shortage);
       if (shortage !== null) throw noRoom(shortage, 0);
       return;
     }
     // Whoever comes while others wait joins them.
-    if (this.#line.length === 0 && this.#try(request) === null) return;
+    if (this.#line.length === 0) {
+      const shortage = this.#try(request);
+      if (shortage === null || (await this.#tryWithRoomMade(request, shortage)) === null) return;
+      if (signal?.aborted) throw canceled();
+    }
     const since = performance.now();
     const tell = (outcome: Waited["outcome"]) => {
       const waited: Waited = { kind: request.kind, waitedMs: performance.now() - since, outcome };
@@ -126,6 +145,27 @@ export class Governor {
       throw error;
     }
     tell("admitted");
+  }
+
+  /** Null if it was admitted after all. */
+  async #tryWithRoomMade(request: AdmissionRequest, first: Shortage): Promise<Shortage | null> {
+    // What is only kept ready takes nothing from anybody.
+    if (request.kind === "warm") return first;
+    this.#makingRoom += 1;
+    try {
+      let shortage: Shortage | null = first;
+      while (shortage !== null && (await this.#makeRoom(shortage))) {
+        shortage = this.#try(request);
+      }
+      return shortage;
+    } finally {
+      this.#makingRoom -= 1;
+    }
+  }
+
+  /** Whoever fails to give anything back has given nothing back. */
+  #makeRoom({ resource, needed, free }: Shortage): Promise<boolean> {
+    return this.onShortage(resource, needed - free).catch(() => false);
   }
 
   /** Makes a promise smaller, which always fits. */
@@ -154,6 +194,14 @@ export class Governor {
     for (const amounts of this.#files.find(id)) this.#files.release(id, amounts);
     this.#files.handOver(id, request.amounts, { kind, lane, record, owner: this.#us });
     this.#ours.set(id, request.amounts);
+  }
+
+  /** The same promise, for somebody else: in one step, so that it is always somebody's. */
+  handOver(request: AdmissionRequest): void {
+    const { id, kind, lane, record } = request;
+    const amounts = this.#ours.get(id);
+    if (amounts === undefined) throw new HoldfastError("engine_fault", `nothing is reserved for ${id}`);
+    this.#files.handOver(id, amounts, { kind, lane, record, owner: this.#us });
   }
 
   /** Lets go of what was promised to things that are no more, by processes that are no more. */
@@ -241,6 +289,10 @@ export class Governor {
         return true;
       }
       pending.shortage = shortage;
+      // What it frees is noticed as everything that is released. One at a time: all who wait are looked at often.
+      this.#roomMaking ??= this.#makeRoom(shortage).then(() => {
+        this.#roomMaking = undefined;
+      });
       return false;
     }, performance.now());
     this.#stopLookingIfIdle();

@@ -1,4 +1,4 @@
-import type { BudgetSettings } from "@holdfast/engine";
+import type { BudgetSettings, WarmSettings } from "@holdfast/engine";
 import type { ServerConfig } from "./schema.js";
 
 const MIB = 1024 * 1024;
@@ -17,5 +17,16 @@ export function budgetSettings(config: ServerConfig): BudgetSettings {
       pids: config.overcommitPids,
       diskBytes: config.overcommitDisk,
     },
+  };
+}
+
+/** How many sandboxes are kept ready, as the engine takes it. */
+export function warmSettings(config: ServerConfig, mayWarm: () => boolean): WarmSettings {
+  return {
+    mayWarm,
+    perShape: config.warmPerShape,
+    total: config.warmTotal,
+    maxAgeMs: config.warmMaxAgeSeconds * 1000,
+    keepFreeShare: config.warmKeepFreePercent / 100,
   };
 }

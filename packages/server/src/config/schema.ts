@@ -220,6 +220,18 @@ const fields = {
   overcommitPids: overcommit().describe("How many times over the host's processes are promised; 1: not at all"),
   overcommitDisk: overcommit().describe("How many times over the disk is promised; 1: not at all"),
   ...pressureFields,
+  warmPerShape: wholeNumber("sandboxes", 0, 1000)
+    .default(2)
+    .describe("How many sandboxes of one image and size are kept ready once they were asked for; 0: none"),
+  warmTotal: wholeNumber("sandboxes", 0, 10_000)
+    .default(8)
+    .describe("How many sandboxes are kept ready in all; 0: none"),
+  warmMaxAgeSeconds: amount("seconds", 1, 86_400)
+    .default(600)
+    .describe("How long a sandbox is kept ready that nobody asks for"),
+  warmKeepFreePercent: amount("percent", 0, 100)
+    .default(25)
+    .describe("How much of the host's budget must stay free beside the sandboxes that are kept ready"),
   volumeMb: diskMb().default(10_240).describe("How much a volume may hold"),
   maxTimeoutSeconds: wholeNumber("seconds", 1, MAX_TIMEOUT_MS / 1000)
     .default(86_400)

@@ -10,7 +10,7 @@ import { type SandboxCounts, sandboxGauges } from "./sandbox-gauges.js";
 
 export function exposeMetrics(parts: {
   readonly metrics: Metrics;
-  readonly engine: Pick<Engine, "budget" | "kind">;
+  readonly engine: Pick<Engine, "budget" | "kind" | "warm">;
   readonly sandboxes: { counts(): SandboxCounts };
   readonly version: string;
   readonly log: Logger;
@@ -27,6 +27,7 @@ export function exposeMetrics(parts: {
     hostGauges(registry, () => engine.budget({ reservations: false })),
     sandboxGauges(registry, () => sandboxes.counts()),
     processGauges(registry),
+    { part: "pool", gauges: [], read: async () => parts.metrics.pool(engine.warm.stats()) },
   ];
   return new Exposition({ registry, readings, log });
 }

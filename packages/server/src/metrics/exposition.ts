@@ -10,7 +10,7 @@ const FRESH_MS = 1000;
 const PATIENCE_MS = 2000;
 
 export interface Reading {
-  readonly part: "host" | "sandboxes" | "process";
+  readonly part: "host" | "sandboxes" | "process" | "pool";
   /** What it sets; an old value would be a lie when it cannot be read. */
   readonly gauges: readonly Gauge[];
   read(): Promise<void>;

@@ -55,16 +55,23 @@ test("a creation that fails is counted by its code, and not as one that took tim
   expect(text).toContain('holdfast_create_seconds_count{how="fork"} 0\n');
 });
 
+const POOL = {
+  ready: 0,
+  hits: 0,
+  misses: 0,
+  waste: { age: 0, unwanted: 0, evicted: 0, unhealthy: 0, drained: 0, closed: 0 },
+};
+
 test("each way to tell it something moves one number", async () => {
   const moves: [string, (metrics: Metrics) => void][] = [
     ["holdfast_holds_total 1", (metrics) => metrics.held()],
     ["holdfast_grows_total 1", (metrics) => metrics.grew()],
     ["holdfast_shrinks_total 1", (metrics) => metrics.shrank()],
     ["holdfast_kills_averted_total 1", (metrics) => metrics.averted()],
-    ["holdfast_pool_hits_total 1", (metrics) => metrics.poolHit()],
-    ["holdfast_pool_misses_total 1", (metrics) => metrics.poolMissed()],
-    ["holdfast_pool_wasted_total 2", (metrics) => metrics.poolWasted(2)],
-    ["holdfast_pool_size 4", (metrics) => metrics.poolSized(4)],
+    ["holdfast_pool_hits_total 3", (metrics) => [1, 3].map((hits) => metrics.pool({ ...POOL, hits }))],
+    ["holdfast_pool_misses_total 1", (metrics) => metrics.pool({ ...POOL, misses: 1 })],
+    ["holdfast_pool_wasted_total 2", (metrics) => metrics.pool({ ...POOL, waste: { ...POOL.waste, age: 2 } })],
+    ["holdfast_pool_size 4", (metrics) => metrics.pool({ ...POOL, ready: 4 })],
     ["holdfast_orphans_reaped_total 3", (metrics) => metrics.orphansReaped(3)],
     ["holdfast_zombies_reaped_total 5", (metrics) => metrics.zombiesReaped(5)],
     ["holdfast_pressure_stage 2", (metrics) => metrics.pressureStage(2)],

@@ -2,7 +2,7 @@
  * What is counted of one server. Each has a registry of its own, never the library's global one: several servers may live
  * in one process. No label ever holds what comes from outside: all their values are of lists that are closed.
  */
-import { LEFTOVERS, type LogFacts, WAIT_OUTCOMES, type Waited } from "@holdfast/engine";
+import { LEFTOVERS, type LogFacts, WAIT_OUTCOMES, type Waited, type WarmStats } from "@holdfast/engine";
 import {
   COMMAND_CAUSES,
   type CommandEnding,
@@ -99,6 +99,7 @@ export class Metrics {
     "Sandboxes that the warm pool could have had and did not",
   );
   readonly #poolWaste = this.#counter("holdfast_pool_wasted_total", "Warm sandboxes that nobody ever took");
+  #poolBefore = { hits: 0, misses: 0, wasted: 0 };
   readonly #poolSize = this.#gauge("holdfast_pool_size", "Warm sandboxes that are ready now");
   readonly #orphans = this.#counter(
     "holdfast_orphans_reaped_total",
@@ -192,21 +193,14 @@ export class Metrics {
     this.#averted.inc();
   }
 
-  poolHit(): void {
-    this.#poolHits.inc();
-  }
-
-  poolMissed(): void {
-    this.#poolMisses.inc();
-  }
-
-  /** Warm ones that were removed without ever having been taken. */
-  poolWasted(count = 1): void {
-    this.#poolWaste.inc(count);
-  }
-
-  poolSized(size: number): void {
-    this.#poolSize.set(size);
+  /** The pool counts for itself; what has come since the last time is added. */
+  pool({ ready, hits, misses, waste }: Pick<WarmStats, "ready" | "hits" | "misses" | "waste">): void {
+    const wasted = Object.values(waste).reduce((sum, count) => sum + count, 0);
+    this.#poolHits.inc(hits - this.#poolBefore.hits);
+    this.#poolMisses.inc(misses - this.#poolBefore.misses);
+    this.#poolWaste.inc(wasted - this.#poolBefore.wasted);
+    this.#poolSize.set(ready);
+    this.#poolBefore = { hits, misses, wasted };
   }
 
   orphansReaped(count: number): void {

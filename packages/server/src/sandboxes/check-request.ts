@@ -1,5 +1,5 @@
 /** What nobody can be given, whoever asks and by whichever route. */
-import type { Engine } from "@holdfast/engine";
+import type { Engine, HostCapacity } from "@holdfast/engine";
 import {
   formatBytes,
   HoldfastError,
@@ -25,12 +25,24 @@ export function checkPriority(metadata: Readonly<Record<string, string>>): void 
   throw invalidArgument(`metadata.${PRIORITY_KEY}`, priority, `one of ${PRIORITIES.join(", ")}`);
 }
 
+/** What a host has in all hardly ever changes, and looking takes as long as half a hand-over. */
+const CAPACITY_FRESH_MS = 1000;
+const capacities = new WeakMap<Engine, { readonly capacity: HostCapacity; readonly until: number }>();
+
+async function capacityOf(engine: Engine): Promise<HostCapacity> {
+  const known = capacities.get(engine);
+  if (known !== undefined && performance.now() < known.until) return known.capacity;
+  const capacity = await engine.capacity();
+  capacities.set(engine, { capacity, until: performance.now() + CAPACITY_FRESH_MS });
+  return capacity;
+}
+
 /** A limit above what the host has bounds nothing. */
 export async function checkAgainstHost(
   limits: { readonly [K in keyof SandboxLimits]?: SandboxLimits[K] | undefined },
   engine: Engine,
 ): Promise<void> {
-  const capacity = await engine.capacity();
+  const capacity = await capacityOf(engine);
   const bounds = [
     ["memoryBytes", capacity.memoryBytes, formatBytes],
     ["memoryMaxBytes", capacity.memoryBytes, formatBytes],

@@ -1,6 +1,6 @@
 /** Sandboxes on their way: made whole, or nothing of them is left; and each token's request made once. */
 import { createHash } from "node:crypto";
-import type { Admission, Engine, Sandbox, SandboxSpec, Waiting } from "@holdfast/engine";
+import type { Admission, Engine, Sandbox, SandboxSpec, Waiting, WarmClaim } from "@holdfast/engine";
 import { ceilingBytesOf, HoldfastError, type SandboxId } from "@holdfast/protocol";
 import type { CreationWay, Metrics } from "../metrics/metrics.js";
 import type { SandboxRow, Store } from "../store/store.js";
@@ -33,7 +33,12 @@ export interface CreationOptions {
   readonly onBegun?: (() => void) | undefined;
   /** `cold` if absent. */
   readonly how?: CreationWay | undefined;
+  /** One that is ready; the row has its id. It is handed over, or put back. */
+  readonly warm?: WarmClaim | undefined;
 }
+
+/** What all sandboxes of a server have alike. */
+const COMMON_SPEC = { hostname: "sandbox", whenOwnerDies: "keep" } as const;
 
 interface PendingCreation {
   readonly made: Promise<SandboxRow>;
@@ -48,16 +53,24 @@ export class Creations {
     this.#parts = parts;
   }
 
+  /** One that is ready for what is asked for, if there is one. */
+  claim(spec: Partial<SandboxSpec>): Promise<WarmClaim | undefined> {
+    return this.#parts.engine.warm.claim({ ...spec, ...COMMON_SPEC });
+  }
+
   /** `onBegun` of the options: it is there, and only what it is there to run is still waited for. */
   make(caller: Caller, row: SandboxRow, spec: Partial<SandboxSpec>, options: CreationOptions): Promise<SandboxRow> {
     const waiting = new AbortController();
     const onAbort = () => waiting.abort();
     if (options.signal?.aborted === true) onAbort();
     options.signal?.addEventListener("abort", onAbort, { once: true });
-    const making = this.#parts.metrics.creating(options.how ?? "cold", (onWaited) =>
-      this.#make(caller, row, spec, { ...options, signal: waiting.signal, onWaited }),
+    const making = this.#parts.metrics.creating(
+      options.how ?? (options.warm === undefined ? "cold" : "warm"),
+      (onWaited) => this.#make(caller, row, spec, { ...options, signal: waiting.signal, onWaited }),
     );
     const made = making.finally(() => {
+      // It is nobody's if it did not come to be this one's.
+      options.warm?.release();
       options.signal?.removeEventListener("abort", onAbort);
       this.#pending.delete(row.id);
     });
@@ -120,7 +133,7 @@ export class Creations {
     caller: Caller,
     row: SandboxRow,
     spec: Partial<SandboxSpec>,
-    { waitMs, signal, onBegun, onWaited }: CreationOptions & Pick<Admission, "onWaited">,
+    { waitMs, signal, onBegun, onWaited, warm }: CreationOptions & Pick<Admission, "onWaited">,
   ): Promise<SandboxRow> {
     const { engine, store, budget } = this.#parts;
     let sandbox: Sandbox | undefined;
@@ -139,11 +152,11 @@ export class Creations {
           ...spec,
           id: row.id,
           limits: row.limits,
-          hostname: "sandbox",
-          whenOwnerDies: "keep",
+          ...COMMON_SPEC,
           labels: { key: row.keyId },
         },
         {
+          warm,
           admission: {
             lane: row.keyId,
             waitMs,

@@ -1,6 +1,6 @@
 /** The host's budget: what there is, what is promised, what is held, and by whom. */
 import type { Engine } from "@holdfast/engine";
-import type { HostInfo, HostPressure } from "@holdfast/protocol";
+import type { HostInfo, HostPressure, WarmInfo } from "@holdfast/protocol";
 import type { SandboxLife } from "./sandbox-life.js";
 import type { Caller } from "./types.js";
 
@@ -52,6 +52,22 @@ export async function hostInfo(
     waiting: budget.waiting,
     pressure: parts.pressure,
     sandboxes: { running, paused: lives.length - running },
+    warm: warmInfo(parts.engine),
     engine: parts.engine.kind,
+  };
+}
+
+function warmInfo(engine: Engine): WarmInfo {
+  const { ready, made, hits, misses, waste, reserved, used } = engine.warm.stats();
+  return {
+    ready,
+    promisedBytes: reserved.memoryBytes,
+    promisedPids: reserved.pids,
+    usedBytes: used.memoryBytes,
+    usedPids: used.pids,
+    made,
+    hits,
+    misses,
+    waste,
   };
 }

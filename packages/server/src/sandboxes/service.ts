@@ -163,10 +163,21 @@ export class SandboxService implements Sandboxes {
     const source = this.sources.resolve(caller, request);
     if (Object.keys(request.limits).length > 0) await checkAgainstHost(request.limits, this.#parts.engine);
     const keyId = keyIdOf(caller);
-    const id = createSandboxId();
+    const spec = { ...source.spec, mounts: this.#parts.volumes.mountsOf(request.volumes ?? []) };
+    const warm = await this.#creations.claim({ ...spec, limits: source.limits });
+    const id = warm?.id ?? createSandboxId();
     if (options.idempotencyToken !== undefined) {
-      const earlier = await this.#creations.earlier(keyId, options.idempotencyToken, request, id);
-      if (earlier !== undefined) return earlier;
+      let earlier: SandboxRow | undefined;
+      try {
+        earlier = await this.#creations.earlier(keyId, options.idempotencyToken, request, id);
+      } catch (error) {
+        warm?.release();
+        throw error;
+      }
+      if (earlier !== undefined) {
+        warm?.release();
+        return earlier;
+      }
     }
     const row: SandboxRow = {
       id,
@@ -189,9 +200,8 @@ export class SandboxService implements Sandboxes {
       endedAt: null,
       ending: null,
     };
-    const spec = { ...source.spec, mounts: this.#parts.volumes.mountsOf(row.volumes) };
     const signal = options.idempotencyToken === undefined ? options.signal : undefined;
-    return this.#creations.make(caller, row, spec, { waitMs: request.waitMs ?? this.#waitMs, signal });
+    return this.#creations.make(caller, row, spec, { waitMs: request.waitMs ?? this.#waitMs, signal, warm });
   }
 
   async snapshot(caller: Caller, id: string, options: { names?: readonly ImageName[] }): Promise<TakenSnapshot> {

@@ -30,6 +30,7 @@ const ROOM = { memoryBytes: 15 * GIB, pids: 9000, diskBytes: 90 * GIB };
 /** Nothing can be built or kept without one. */
 const NO_LAYERS: Partial<Engine["layers"]> = { has: () => false, list: () => [], users: () => [] };
 const NO_VOLUMES: Partial<Engine["volumes"]> = { list: () => [], users: () => [] };
+const NOTHING_WARM: Partial<Engine["warm"]> = { claim: async () => undefined };
 
 /** Sandboxes without a kernel: they are there, are frozen and end, and run nothing. */
 export function createFakeEngine(): Engine {
@@ -130,6 +131,7 @@ export function createFakeEngine(): Engine {
     }),
     layers: NO_LAYERS as Engine["layers"],
     volumes: NO_VOLUMES as Engine["volumes"],
+    warm: NOTHING_WARM as Engine["warm"],
   };
   return fake as Engine;
 }
