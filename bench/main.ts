@@ -4,7 +4,9 @@ import { tmpdir } from "node:os";
 import { dirname, join, resolve } from "node:path";
 import { parseArgs } from "node:util";
 import { BubblewrapEngine } from "@holdfast/engine";
+import { admission } from "./admission.js";
 import { coldStart } from "./cold-start.js";
+import { growingMemory } from "./growing-memory.js";
 import type { Bench, Figure } from "./harness.js";
 import { readHostFacts, readLoad } from "./host-facts.js";
 import { idleMemory } from "./idle-memory.js";
@@ -34,6 +36,8 @@ const FIGURES: readonly Figure[] = [
   thousandIdle,
   killTree,
   outOfMemory,
+  growingMemory,
+  admission,
   throughput,
   imageCreate,
   imageFork,

@@ -7,5 +7,5 @@ await main(async () => {
   await setup({ build: true });
   const [first, ...rest] = process.argv.slice(2);
   const command = first === "tour" ? ["tour", ...rest] : ["serve", ...process.argv.slice(2)];
-  return await handOver(...asRoot(process.execPath, [CLI, ...command]));
+  return await handOver(...asRoot(process.execPath, ["--max-old-space-size=1024", CLI, ...command]));
 });

@@ -198,6 +198,8 @@ static void __attribute__((noreturn)) done_with(struct worker *worker, int fd, c
     struct message message;
     message_begin(&message, FRAME_DONE, 0, worker->stream);
     entry_add(&message, fd, &status, path);
+    /* Before the answer: whoever has read it may run the file, which nobody can while somebody writes to it. */
+    close(fd);
     worker_done(worker, &message);
 }
 

@@ -227,7 +227,7 @@ describe("a stopped sandbox", () => {
     expect(current().stopped()).toEqual([]);
     await expect(current().boot(first.id)).rejects.toMatchObject({ code: "sandbox_exists" });
     await current().discard(first.id);
-    expect(await current().sweep()).toEqual([{ id: second.id, why: "its removal was cut off" }]);
+    expect(await current().sweep()).toMatchObject([{ id: second.id, why: "its removal was cut off" }]);
   });
 
   it("stays as it is when its record cannot be written", async () => {

@@ -451,7 +451,7 @@ const SAME = {
   hostname: "hostname; cat /proc/sys/kernel/hostname",
   // Numbers of mounts and devices come as they come.
   mounts:
-    "sed -E 's/^[0-9]+ [0-9]+ [0-9]+:[0-9]+ //; s/ (master|shared):[0-9]+//g; s/([ug]id)=[0-9]+/\\1=N/g' /proc/self/mountinfo | sed 's,/disks/[a-z0-9]*,,; s,[a-z0-9]\\{20\\},ID,g' | sort",
+    "sed -E 's/^[0-9]+ [0-9]+ [0-9]+:[0-9]+ //; s/ (master|shared):[0-9]+//g; s/([ug]id)=[0-9]+/\\1=N/g' /proc/self/mountinfo | sed 's,/disks/[a-z0-9]*,,; s,[a-z0-9]\\{20\\}[a-z0-9]*,ID,g' | sort",
   limits: "ulimit -a; nproc; head -3 /proc/meminfo | grep MemTotal",
   etc: "cd /etc; for f in hostname hosts passwd group resolv.conf machine-id; do echo $f; cat $f 2>&1; done",
   files: "stat -c '%A %U %G %n %N' /* /home/* /tmp/* /home/user/.* 2>&1",

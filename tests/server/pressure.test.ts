@@ -184,8 +184,10 @@ describe("processes of a sandbox", () => {
     expect(await hasEnded(id, counter.id)).toBe(false);
     await end(id, last.id);
     await expect.poll(async () => (await start(id, ["true"])).status, OUTPUT_POLL).toBe(201);
-    const [, , , back] = await eventsOf(id, "pid_pressure");
-    expect(back?.data).toMatchObject({ from: "refuse", to: "alert", direction: "down" });
+    // The stage itself is left later, so that it does not flutter.
+    await expect
+      .poll(async () => (await eventsOf(id, "pid_pressure"))[3]?.data, OUTPUT_POLL)
+      .toMatchObject({ from: "refuse", to: "alert", direction: "down" });
   });
 
   test("that outlived their command are ended at the alert, and the freed are told", async () => {

@@ -70,6 +70,8 @@ export async function serveOne(spec: Partial<SandboxSpec>): Promise<ServedSandbo
       diskLimitBytes: 1,
       pids: 1,
       cpuMs: 1,
+      memoryPeakBytes: null,
+      memoryNowBytes: 0,
     }),
   };
   const parts = {

@@ -1,4 +1,6 @@
 /** Two gigabytes and 400 processes: everybody is served in turn, nobody is lost, and the host itself never runs out. */
+import { spawnSync } from "node:child_process";
+import { readFileSync } from "node:fs";
 import type { HostInfo, SandboxList } from "@holdfast/protocol";
 import { Holdfast } from "@holdfast/sdk";
 import { afterAll, expect, test } from "vitest";
@@ -49,6 +51,17 @@ test(`${CREATES} sandboxes of 256 MiB at once all run in turn, and use what they
   const { memory, reservations, waiting } = await host();
   expect([memory.promisedBytes, reservations, waiting]).toEqual([0, [], 0]);
   expect(small.pids()).toBe(0);
+});
+
+test("of all processes the server's is the last that the kernel would take for memory", async () => {
+  const scoreOf = (pid: number) => Number(readFileSync(`/proc/${pid}/oom_score_adj`, "utf8"));
+  const sandbox = await new Holdfast({ url: server.url, apiKey: server.apiKey }).sandboxes.create();
+  const { stdout } = await sandbox.run("cat /proc/self/oom_score_adj; echo -500 >/proc/self/oom_score_adj; echo $?");
+  // Where the host lets it: not in a container that lacks CAP_SYS_RESOURCE.
+  const may = spawnSync("sh", ["-c", "echo -500 >/proc/self/oom_score_adj"]).status === 0;
+  expect(scoreOf(server.pid)).toBe(may ? -500 : scoreOf(process.pid));
+  expect(stdout).toBe("300\n1\n");
+  await sandbox.kill();
 });
 
 test("a sandbox that asks for nothing fits", async () => {

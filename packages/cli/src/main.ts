@@ -1,4 +1,4 @@
-#!/usr/bin/env node
+#!/usr/bin/env -S node --max-old-space-size=1024
 /** The `holdfast` command. */
 import { readFileSync } from "node:fs";
 import { HoldfastError } from "@holdfast/protocol";

@@ -1,7 +1,14 @@
 import { describe, expect, it } from "vitest";
 import { HoldfastError } from "./errors.js";
 import { createSandboxId, parseSandboxId } from "./ids.js";
-import { DEFAULT_SANDBOX_LIMITS, resolveSandboxLimits, validateCommandLimits } from "./limits.js";
+import {
+  ceilingBytesOf,
+  changedLimits,
+  DEFAULT_SANDBOX_LIMITS,
+  limitsInstead,
+  resolveSandboxLimits,
+  validateCommandLimits,
+} from "./limits.js";
 
 describe("resolveSandboxLimits", () => {
   it("fills in what is not given", () => {
@@ -23,6 +30,42 @@ describe("resolveSandboxLimits", () => {
 
   it("refuses a limit it does not know", () => {
     expect(() => resolveSandboxLimits({ memory: 1 } as never)).toThrow("limits.memory");
+  });
+});
+
+describe("a memory limit that grows", () => {
+  const growing = resolveSandboxLimits({ memoryBytes: 128 * 1024 ** 2, memoryMaxBytes: 1024 ** 3 });
+
+  it("is one of its own, or the default up to the ceiling", () => {
+    expect(ceilingBytesOf(growing)).toBe(1024 ** 3);
+    expect(resolveSandboxLimits({ memoryMaxBytes: 64 * 1024 ** 2 }).memoryBytes).toBe(64 * 1024 ** 2);
+    expect(() => resolveSandboxLimits({ memoryBytes: 2, memoryMaxBytes: 1 })).toThrow("limits.memoryBytes");
+    expect(() => resolveSandboxLimits({ ...growing, memoryMaxBytes: 1024 ** 2 })).toThrow("limits.memoryMaxBytes");
+  });
+
+  it("gives way to a size that somebody asks for", () => {
+    expect(limitsInstead(growing, { memoryBytes: 1024 ** 2 })).toMatchObject({
+      memoryBytes: 1024 ** 2,
+      memoryMaxBytes: undefined,
+    });
+    expect(limitsInstead(growing, { memoryMaxBytes: 1024 ** 2 })).toMatchObject({ memoryBytes: 1024 ** 2 });
+    expect(limitsInstead(growing, { pids: 9 })).toEqual({ ...growing, pids: 9 });
+  });
+
+  it("is moved by its ceiling, and ended by a size", () => {
+    expect(changedLimits(growing, { memoryMaxBytes: 2 * 1024 ** 3 })).toEqual({
+      ...growing,
+      memoryMaxBytes: 2 * 1024 ** 3,
+    });
+    expect(changedLimits(growing, { memoryMaxBytes: 1024 ** 2 })).toMatchObject({
+      memoryBytes: 1024 ** 2,
+      memoryMaxBytes: 1024 ** 2,
+    });
+    expect(changedLimits(growing, { memoryBytes: 1024 ** 2 })).toMatchObject({
+      memoryBytes: 1024 ** 2,
+      memoryMaxBytes: undefined,
+    });
+    expect(changedLimits(growing, { pids: 9 })).toEqual({ ...growing, pids: 9 });
   });
 });
 

@@ -121,7 +121,7 @@ export type ResizeLimits = {
   readonly [K in "memoryBytes" | "memoryMaxBytes" | "cpuMillis" | "pids"]?: SandboxLimits[K] | undefined;
 };
 
-/** A size alone moves the ceiling only if it would lie above it. */
+/** A size alone is a size that stays; a ceiling alone lets the limit go on from where it is. */
 export function changedLimits(before: SandboxLimits, change: ResizeLimits): SandboxLimits {
   const limits = {
     ...before,
@@ -129,10 +129,12 @@ export function changedLimits(before: SandboxLimits, change: ResizeLimits): Sand
     cpuMillis: change.cpuMillis ?? before.cpuMillis,
     pids: change.pids ?? before.pids,
   };
-  const ceilingBytes = change.memoryMaxBytes ?? before.memoryMaxBytes;
-  if (ceilingBytes === undefined) return limits;
-  const isAsked = change.memoryMaxBytes !== undefined;
-  return { ...limits, memoryMaxBytes: isAsked ? ceilingBytes : Math.max(ceilingBytes, limits.memoryBytes) };
+  const ceilingBytes = change.memoryMaxBytes;
+  if (ceilingBytes !== undefined) {
+    const memoryBytes = change.memoryBytes ?? Math.min(before.memoryBytes, ceilingBytes);
+    return { ...limits, memoryBytes, memoryMaxBytes: ceilingBytes };
+  }
+  return change.memoryBytes === undefined ? limits : { ...limits, memoryMaxBytes: undefined };
 }
 
 /** What one command may have, at most what its sandbox has. */

@@ -71,6 +71,14 @@ export function describeFiles(open: OpenEngine): void {
       );
     });
 
+    it("that are programs can be run the moment they were written", async () => {
+      const sandbox = await use.create();
+      for (let i = 0; i < 40; i++) {
+        await sandbox.files.write("/tmp/program", "#!/bin/sh\nexit 7\n", { mode: 0o755 });
+        expect((await run(sandbox, ["/tmp/program"])).cause).toEqual({ kind: "exited", code: 7 });
+      }
+    });
+
     it("are read in part", async () => {
       const sandbox = await use.create();
       await sandbox.files.write("/tmp/digits", "0123456789");

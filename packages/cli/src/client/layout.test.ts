@@ -78,15 +78,21 @@ test("top fits 80 columns and shows the busiest first", () => {
     { sandbox: info("ipaused", { status: "paused", expiresAt: null }), usage: null },
     { sandbox: info("iidle"), usage: { ...usage, cpuMillis: 3, memoryBytes: 3 * MIB } },
     { sandbox: info("ibusy"), usage },
+    {
+      sandbox: info("igrows", { pressure: { memory: "throttle", processes: "calm", frozen: false } }),
+      usage: { ...usage, cpuMillis: 1200, memoryLimitBytes: 640 * MIB, memoryCeilingBytes: 1023 * MIB, pids: 512 },
+    },
   ];
-  expect(sortByLoad(rows).map(({ sandbox }) => sandbox.id.replace(/0+$/, ""))).toEqual(["ibusy", "iidle", "ipaused"]);
+  const order = sortByLoad(rows).map(({ sandbox }) => sandbox.id.replace(/0+$/, ""));
+  expect(order).toEqual(["igrows", "ibusy", "iidle", "ipaused"]);
   const text = usageTable(rows, now, colours);
   expect(Math.max(...text.split("\n").map((line) => line.length))).toBeLessThanOrEqual(80);
   expect(text).toMatchInlineSnapshot(`
-    "ID                     STATUS    CPU     MEMORY    PIDS    DISK  LEFT
-    ibusy0000000000000000  running  100%  500M/512M  12/256  17M/1G  2m5s
-    iidle0000000000000000  running  0.3%    3M/512M  12/256  17M/1G  2m5s
-    ipaused00000000000000  paused      -     -/512M       -       -  -
+    "ID                     STATE     CPU           MEMORY     PIDS  STAGE     LEFT
+    igrows000000000000000  running  120%  500M/640M..1.0G  512/256  throttle  2m5s
+    ibusy0000000000000000  running  100%        500M/512M   12/256  -         2m5s
+    iidle0000000000000000  running  0.3%          3M/512M   12/256  -         2m5s
+    ipaused00000000000000  paused      -           -/512M        -  -         -
     "
   `);
 });

@@ -84,7 +84,7 @@ export async function top(flags: TopFlags): Promise<void> {
 
 async function show(server: ServerClient, rows: readonly UsageRow[], flags: TopFlags): Promise<void> {
   if (flags.json === true) {
-    const shown = rows.map(({ sandbox, usage }) => ({ id: sandbox.id, status: sandbox.status, usage }));
+    const shown = rows.map(({ sandbox: { id, status, pressure }, usage }) => ({ id, status, pressure, usage }));
     process.stdout.write(`${JSON.stringify({ at: new Date().toISOString(), sandboxes: shown })}\n`);
     return;
   }

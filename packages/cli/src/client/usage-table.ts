@@ -12,7 +12,8 @@ export interface UsageRow {
   readonly usage: SandboxUsage | null;
 }
 
-const HEAD = ["ID", "STATUS", "CPU", "MEMORY", "PIDS", "DISK", "LEFT"];
+const HEAD = ["ID", "STATE", "CPU", "MEMORY", "PIDS", "STAGE", "LEFT"];
+const LEFT_ALIGNED = ["ID", "STATE", "STAGE", "LEFT"];
 const FULL = 0.9;
 
 function percent(millis: number | null): string {
@@ -24,6 +25,22 @@ function share(used: number | null, limit: number, format: (value: number) => st
   if (used === null) return `-/${format(limit)}`;
   const text = `${format(used)}/${format(limit)}`;
   return limit > 0 && used / limit >= FULL ? colours.red(text) : text;
+}
+
+/** "100M/128M..512M": used, of the limit, which may grow to the last. Red when that is almost used up. */
+function memory(usage: SandboxUsage, colours: Colours): string {
+  const { memoryBytes, memoryLimitBytes, memoryCeilingBytes } = usage;
+  const text = `${shortSize(memoryBytes)}/${shortSize(memoryLimitBytes)}`;
+  const whole = memoryCeilingBytes > memoryLimitBytes ? `${text}..${shortSize(memoryCeilingBytes)}` : text;
+  return memoryBytes / memoryCeilingBytes >= FULL ? colours.red(whole) : whole;
+}
+
+/** The worse of how short it is of memory and of processes. */
+function stage({ pressure }: SandboxInfo, colours: Colours): string {
+  if (pressure === null) return "-";
+  if (pressure.frozen) return colours.yellow("frozen");
+  if (pressure.memory !== "calm") return colours.red(pressure.memory);
+  return pressure.processes === "calm" ? "calm" : colours.red(`p:${pressure.processes}`);
 }
 
 function cells({ sandbox, usage }: UsageRow, now: number, colours: Colours): string[] {
@@ -38,19 +55,21 @@ function cells({ sandbox, usage }: UsageRow, now: number, colours: Colours): str
     sandbox.id,
     status,
     percent(usage.cpuMillis),
-    share(usage.memoryBytes, usage.memoryLimitBytes, shortSize, colours),
+    memory(usage, colours),
     share(usage.pids, usage.pidsLimit, String, colours),
-    share(usage.diskBytes, usage.diskLimitBytes, shortSize, colours),
+    stage(sandbox, colours),
     left,
   ];
 }
 
 /** Numbers are easier to compare when their ends line up. */
-function alignRight(rows: readonly (readonly string[])[], from: number): string[][] {
+function alignRight(rows: readonly (readonly string[])[]): string[][] {
   const widths = HEAD.map((_, column) => Math.max(0, ...rows.map((row) => visibleWidth(row[column] ?? ""))));
   return rows.map((row) =>
     row.map((cell, column) =>
-      column < from ? cell : " ".repeat(Math.max(0, (widths[column] ?? 0) - visibleWidth(cell))) + cell,
+      LEFT_ALIGNED.includes(HEAD[column] ?? "")
+        ? cell
+        : " ".repeat(Math.max(0, (widths[column] ?? 0) - visibleWidth(cell))) + cell,
     ),
   );
 }
@@ -65,5 +84,5 @@ export function sortByLoad(rows: readonly UsageRow[]): UsageRow[] {
 
 export function usageTable(rows: readonly UsageRow[], now: number, colours: Colours): string {
   const body = sortByLoad(rows).map((row) => cells(row, now, colours));
-  return formatTable(alignRight([HEAD.map(colours.bold), ...body], 2));
+  return formatTable(alignRight([HEAD.map(colours.bold), ...body]));
 }

@@ -1,4 +1,5 @@
 /** `holdfast serve`: starts the server, says where it is, and lets go of it when told to. */
+import { writeFileSync } from "node:fs";
 import { setFlagsFromString } from "node:v8";
 import { HoldfastError } from "@holdfast/protocol";
 import { loadConfig, printConfig, type RunningServer, startServer } from "@holdfast/server";
@@ -11,6 +12,7 @@ import { StopSignals } from "./stop-signals.js";
 import { welcomeText } from "./welcome.js";
 
 const OUR_FAILURE = 125;
+const OOM_SCORE_ADJ = "-500";
 
 /** Resolves to what the process shall exit with, after the server has stopped. */
 export async function serve(flags: ServeFlags): Promise<number> {
@@ -25,6 +27,7 @@ export async function serve(flags: ServeFlags): Promise<number> {
   setFlagsFromString("--heap-growing-percent=200");
   const serverLog = createServerLog(config.logLevel);
   const { log } = serverLog;
+  lowerOurRisk(log);
   // From the first moment: a signal while it starts stops it as soon as it has.
   const signals = new StopSignals();
   exitOnBug(serverLog);
@@ -37,6 +40,18 @@ export async function serve(flags: ServeFlags): Promise<number> {
   } finally {
     signals.release();
     serverLog.flush();
+  }
+}
+
+/**
+ * When the whole host is out of memory, a command goes (the launcher raises theirs), and we are there to say why. Our heap
+ * has a bound of its own, given where Node is started: it cannot be set from here.
+ */
+function lowerOurRisk(log: ServerLog["log"]): void {
+  try {
+    writeFileSync("/proc/self/oom_score_adj", OOM_SCORE_ADJ);
+  } catch {
+    log.info("this process may not lower its own risk of being killed for memory: it lacks CAP_SYS_RESOURCE");
   }
 }
 

@@ -38,6 +38,8 @@ export interface CommandContext {
   readonly endings: Endings | undefined;
   limits(): SandboxLimits;
   limitHistory(): readonly MemoryLimitChange[];
+  /** No command has this id yet, nor a higher one. */
+  nextCommandId(): number;
   readonly diskGauge: DiskGauge;
   /**
    * The first handle to each command that has not ended. It alone finds out how the command ended: counters are read once

@@ -43,7 +43,14 @@ export async function createSandbox(
   spec: SandboxSpec,
   options: { readonly signal?: AbortSignal | undefined } = {},
 ): Promise<BubblewrapSandbox> {
-  return new BubblewrapSandbox(host, await prepareSandbox(host, id, spec, options));
+  const prepared = await prepareSandbox(host, id, spec, options);
+  try {
+    return new BubblewrapSandbox(host, prepared);
+  } catch (error) {
+    const { cgroup, monitor, uids, record } = prepared;
+    await dismantle(host, id, { cgroup, monitor, uidSlot: uids.slot, diskPath: record.disk.path });
+    throw error;
+  }
 }
 
 /** All of a sandbox but somebody to use it. `files` are in its directory from the moment there is one. */

@@ -46,7 +46,7 @@ function hasDeadChildren(pid: number): boolean {
     .some((child) => child !== "" && hasEndedUnreaped(Number(child)));
 }
 
-type GaugeContext = Pick<CommandContext, "cgroup" | "connection" | "leaders" | "limits">;
+type GaugeContext = Pick<CommandContext, "cgroup" | "connection" | "leaders" | "limits" | "nextCommandId">;
 
 export class Gauge implements SandboxGauge {
   readonly #context: GaugeContext;
@@ -82,10 +82,15 @@ export class Gauge implements SandboxGauge {
     let live = 0;
     let orphans = 0;
     for (const [command, count] of byCommand) {
-      if (command === null || this.#context.leaders.has(command)) live += count;
+      // A process that waits in the place of the next command is nobody's orphan.
+      if (command === null || this.#context.leaders.has(command) || this.#isToCome(command)) live += count;
       else orphans += count;
     }
     return { live, orphans, zombies: Math.max(0, counted - live - orphans) };
+  }
+
+  #isToCome(command: number): boolean {
+    return command >= this.#context.nextCommandId();
   }
 
   get isBusy(): boolean {
@@ -103,7 +108,7 @@ export class Gauge implements SandboxGauge {
     let orphansEnded = 0;
     let failed = 0;
     for (const [command, count] of byCommand) {
-      if (command === null || running.has(command) || leaders.has(command)) continue;
+      if (command === null || running.has(command) || leaders.has(command) || this.#isToCome(command)) continue;
       const { survivors } = await cgroup.killCommand(command);
       cgroup.removeCommand(command);
       orphansEnded += Math.max(0, count - survivors.length);

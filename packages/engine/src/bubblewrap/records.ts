@@ -40,6 +40,8 @@ export interface SandboxRecord {
   readonly spec: SandboxSpec;
   /** As resized since. */
   readonly limits: SandboxLimits;
+  /** Where a memory limit that grows began, if that is not what the spec says. */
+  readonly startMemoryBytes?: number | undefined;
   readonly uidSlot: number;
   readonly cgroupPaths: CgroupPaths;
   readonly disk: Disk;

@@ -45,8 +45,8 @@ export interface BudgetParts {
   readonly isRunning: () => boolean;
   /** Throws if the sandbox has ended or stands still. */
   readonly requireUsable: () => void;
-  /** Enforces them and writes them down. */
-  readonly enforce: (limits: SandboxLimits) => void;
+  /** Enforces them and writes them down, with where the memory limit begins. */
+  readonly enforce: (limits: SandboxLimits, startMemoryBytes: number) => void;
   /** Lets the inside see them. */
   readonly show: (limits: SandboxLimits) => Promise<void>;
   readonly tell: (event: MemoryEvent) => void;
@@ -60,6 +60,7 @@ export class SandboxBudget {
   readonly #request: AdmissionRequest;
   #startMemoryBytes: number;
   #elastic: ElasticMemory | undefined;
+  #isClosed = false;
 
   constructor(host: Host, id: SandboxId, parts: BudgetParts) {
     this.#host = host;
@@ -75,19 +76,38 @@ export class SandboxBudget {
     return this.#elastic?.history ?? [];
   }
 
+  /** What it is to have when it is booted again: a limit that has grown by itself starts anew. */
+  get limitsAtRest(): SandboxLimits {
+    return limitsAtRest(this.#parts.limits(), this.#startMemoryBytes);
+  }
+
   /** For one that another process had: it is there already, so there is no question of room. */
   adopt(isFrozen: boolean): void {
+    this.#agreeWithKernel();
     const amounts = amountsOf(this.#parts.limits());
-    this.#host.governor.adopt({ ...this.#request, amounts: isFrozen ? this.#heldOf(amounts) : amounts });
+    const request = { ...this.#request, amounts: isFrozen ? this.#heldOf(amounts) : amounts };
+    // One that was frozen for the host's sake has kept what it was promised.
+    this.#host.governor.adopt(request, { asItWas: isFrozen });
   }
 
   async resize(change: ResizeLimits): Promise<void> {
     this.#parts.requireUsable();
-    const limits = resolveSandboxLimits(changedLimits(this.#parts.limits(), change));
-    await this.#change(limits);
-    await this.#parts.show(limits);
-    if (change.memoryBytes !== undefined) this.#startMemoryBytes = change.memoryBytes;
-    this.#followCeiling();
+    const changed = (limits: SandboxLimits) => resolveSandboxLimits(changedLimits(limits, change));
+    changed(this.#parts.limits());
+    // What it wanted for itself is settled by this.
+    const history = this.history;
+    this.#elastic?.close();
+    const startBefore = this.#startMemoryBytes;
+    this.#startMemoryBytes = change.memoryBytes ?? Math.min(startBefore, change.memoryMaxBytes ?? startBefore);
+    try {
+      await this.#change(changed);
+      await this.#parts.show(this.#parts.limits());
+    } catch (error) {
+      this.#startMemoryBytes = startBefore;
+      throw error;
+    } finally {
+      this.#followCeiling(history);
+    }
   }
 
   /** Needs room for what it may take again. */
@@ -95,9 +115,9 @@ export class SandboxBudget {
     await this.#growTo(this.#parts.limits(), admission);
   }
 
-  /** It may have been short of memory when it came to stand still. */
-  look(): void {
-    this.#elastic?.look().catch(this.#parts.onError);
+  /** After a thaw. */
+  goOn(): void {
+    this.#elastic?.goOn().catch(this.#parts.onError);
   }
 
   /** Standing still, it takes no more than it has. */
@@ -107,17 +127,34 @@ export class SandboxBudget {
   }
 
   close(): void {
+    this.#isClosed = true;
     this.#elastic?.close();
     this.#host.watch.drop(this.#id);
   }
 
-  async #change(limits: SandboxLimits, admission?: Admission): Promise<void> {
-    await this.#growTo(mostOf(this.#parts.limits(), limits), admission);
+  /** `changed` is asked twice: others may have changed them while this one waited for room. */
+  async #change(changed: (limits: SandboxLimits) => SandboxLimits, admission?: Admission): Promise<void> {
+    const { limits, requireUsable, enforce, isRunning } = this.#parts;
+    await this.#growTo(mostOf(limits(), changed(limits())), admission);
     try {
-      this.#parts.requireUsable();
-      this.#parts.enforce(limits);
+      requireUsable();
+      enforce(changed(limits()), this.#startMemoryBytes);
     } finally {
-      this.#host.governor.shrink(this.#id, amountsOf(this.#parts.limits()));
+      const amounts = amountsOf(limits());
+      this.#host.governor.shrink(this.#id, isRunning() ? amounts : this.#heldOf(amounts));
+    }
+  }
+
+  /** A process that was killed in between has told the kernel, and not us. */
+  #agreeWithKernel(): void {
+    const { cgroup, limits, enforce } = this.#parts;
+    const kernelBytes = cgroup.readSandbox().memoryLimitBytes;
+    if (kernelBytes === undefined || kernelBytes === limits().memoryBytes) return;
+    try {
+      enforce(limits(), this.#startMemoryBytes);
+    } catch {
+      // It uses more already.
+      enforce({ ...limits(), memoryBytes: kernelBytes }, this.#startMemoryBytes);
     }
   }
 
@@ -135,7 +172,7 @@ export class SandboxBudget {
   }
 
   /** The ceiling may have been set, moved or taken away. */
-  #followCeiling(): void {
+  #followCeiling(history: readonly MemoryLimitChange[] = []): void {
     const { cgroup, limits, tell, onError, isRunning } = this.#parts;
     this.#elastic?.close();
     this.#elastic = undefined;
@@ -160,19 +197,27 @@ export class SandboxBudget {
         oomKills: () => cgroup.readSandbox().oomKills,
         workingSetBytes: () => cgroup.readWorkingSetBytes(),
         setLimit: async (bytes, admission) => {
-          await this.#change({ ...limits(), memoryBytes: bytes }, admission);
+          await this.#change((current) => ({ ...current, memoryBytes: bytes }), admission);
           this.#watch();
         },
       },
-      { waitMs: this.#host.holdWaitMs, tell, onError },
+      { waitMs: this.#host.holdWaitMs, tell, onError, history },
     );
     this.#watch();
   }
 
   #watch(): void {
+    const elastic = this.#elastic;
+    if (elastic === undefined || this.#isClosed) return;
     const target = this.#parts.cgroup.holdTarget(this.#parts.limits().memoryBytes);
-    this.#host.watch.add(this.#id, target, () => this.look());
+    this.#host.watch.add(this.#id, target, () => void elastic.look().catch(this.#parts.onError));
   }
+}
+
+/** What a sandbox is to have when it is booted again: a memory limit that has grown by itself starts anew. */
+export function limitsAtRest(limits: SandboxLimits, startMemoryBytes: number): SandboxLimits {
+  if (limits.memoryMaxBytes === undefined) return limits;
+  return { ...limits, memoryBytes: Math.min(limits.memoryBytes, startMemoryBytes) };
 }
 
 /** While limits change, both the old and the new may be in force. */

@@ -206,7 +206,7 @@ export class BubblewrapSandbox implements Sandbox {
     await this.#budget.thaw(admission);
     if (this.#ending !== undefined) throw this.#endedError();
     await this.#standstill.thaw();
-    this.#budget.look();
+    this.#budget.goOn();
   }
 
   async reclaim(): Promise<number> {
@@ -260,7 +260,8 @@ export class BubblewrapSandbox implements Sandbox {
     if (this.#ending === undefined) {
       const stopped = { by: printable(by), at: new Date().toISOString() };
       // Before anything is ended. If it cannot be written, everything goes on as it was.
-      this.#updateRecord({ ...this.#record, stopped, commandIdsBelow: this.#nextCommandId });
+      const limits = this.#budget.limitsAtRest;
+      this.#updateRecord({ ...this.#record, limits, stopped, commandIdsBelow: this.#nextCommandId });
       void this.#end({ kind: "stopped", by: stopped.by });
     }
     return this.ended;
@@ -316,6 +317,7 @@ export class BubblewrapSandbox implements Sandbox {
       endings: this.#endings,
       limits: () => this.limits,
       limitHistory: () => this.limitHistory,
+      nextCommandId: () => this.#nextCommandId,
       diskGauge: this.#diskGauge,
       leaders: this.#leaders,
       lostCause: async (reason) =>
@@ -387,12 +389,12 @@ export class BubblewrapSandbox implements Sandbox {
     return new SandboxBudget(this.#host, this.id, {
       cgroup: this.#cgroup,
       limits: () => this.limits,
-      startMemoryBytes: this.spec.limits.memoryBytes,
+      startMemoryBytes: this.#record.startMemoryBytes ?? this.spec.limits.memoryBytes,
       isRunning: () => this.state === "running",
       requireUsable: () => void this.#usableConnection(),
-      enforce: (limits) => {
+      enforce: (limits, startMemoryBytes) => {
         this.#cgroup.setLimits({ memoryBytes: limits.memoryBytes, pids: limits.pids, cpuMillis: limits.cpuMillis });
-        this.#updateRecord({ ...this.#record, limits });
+        this.#updateRecord({ ...this.#record, limits, startMemoryBytes });
       },
       // What the inside sees and inherits follows what is enforced.
       show: async (limits) => {

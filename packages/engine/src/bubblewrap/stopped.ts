@@ -11,6 +11,7 @@ import { layersBelow } from "./layer-claims.js";
 import { requirePlainTargets } from "./mount-targets.js";
 import type { SandboxRecord, SandboxRecords } from "./records.js";
 import { BubblewrapSandbox, COMMAND_ID_STEP } from "./sandbox.js";
+import { limitsAtRest } from "./sandbox-budget.js";
 import { validateMounts } from "./spec.js";
 
 export type StoppedRecord = SandboxRecord & { readonly stopped: NonNullable<SandboxRecord["stopped"]> };
@@ -183,7 +184,10 @@ export function salvage(host: HostParts, id: SandboxId): boolean {
   const found = lost(record);
   try {
     if (found) {
-      records.write({ ...record, stopped: { by: "the restart of the host", at: new Date().toISOString() } });
+      const limits = limitsAtRest(record.limits, record.startMemoryBytes ?? record.spec.limits.memoryBytes);
+      records.write({ ...record, limits, stopped: { by: "the restart of the host", at: new Date().toISOString() } });
+      // What was promised to it went with the host; at rest it takes nothing.
+      host.governor.release(id);
     }
   } finally {
     records.disown(id, us, { remains: true });

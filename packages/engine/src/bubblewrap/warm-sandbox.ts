@@ -100,8 +100,9 @@ export class WarmSandbox implements WarmThing {
     // A process that is killed before this leaves a ready one, to be swept; after it, one that can be adopted.
     records.write(record);
     governor.handOver(admissionRequest(this.#host, this.id, { limits: spec.limits, admission }));
+    const sandbox = new BubblewrapSandbox(this.#host, { ...this.#prepared, record });
     this.#isHandedOut = true;
-    return new BubblewrapSandbox(this.#host, { ...this.#prepared, record });
+    return sandbox;
   }
 
   async end(): Promise<void> {

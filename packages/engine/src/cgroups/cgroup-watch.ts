@@ -63,32 +63,48 @@ export class CgroupWatch {
   #end(): void {
     const child = this.#child;
     this.#child = undefined;
-    child?.stdin.end();
+    (child?.stdin as Writable | undefined)?.end();
   }
 
   #start(): void {
     if (this.#closed || this.#child !== undefined) return;
+    try {
+      this.#spawn();
+    } catch (error) {
+      this.#startLater(error instanceof Error ? error.message : String(error));
+    }
+  }
+
+  /** Meanwhile whoever is watched is looked at now and then, by whoever wants to know. */
+  #startLater(why: string): void {
+    if (this.#closed || this.#watched.size === 0) return;
+    this.#log.warn({ watched: this.#watched.size, why }, "the watch over cgroups has ended; starting it again");
+    clearTimeout(this.#restart);
+    this.#restart = setTimeout(() => this.#start(), RESTART_MS).unref();
+  }
+
+  #spawn(): void {
     const child = spawn(this.#launcherPath, ["watch"], { stdio: ["pipe", "pipe", "ignore"], cwd: "/", env: {} });
+    const gone = (why: unknown) => {
+      if (this.#child !== child) return;
+      this.#child = undefined;
+      this.#startLater(String(why));
+    };
     this.#child = child;
+    child.once("exit", gone);
+    child.on("error", gone);
+    // Without descriptors to spare there are no streams, and the error comes later.
+    if ((child.stdin as Writable | undefined) === undefined) return;
     // It alone keeps no process alive that has nothing else to do.
     child.unref();
     for (const stream of [child.stdin, child.stdout]) (stream as unknown as { unref?: () => void }).unref?.();
     child.stdin.on("error", () => {});
     createInterface({ input: child.stdout }).on("line", (line) => this.#hear(line));
-    const gone = () => {
-      if (this.#child !== child) return;
-      this.#child = undefined;
-      if (this.#closed || this.#watched.size === 0) return;
-      this.#log.warn({ watched: this.#watched.size }, "the watch over cgroups has ended; starting it again");
-      this.#restart = setTimeout(() => this.#start(), RESTART_MS).unref();
-    };
-    child.once("exit", gone);
-    child.once("error", gone);
     for (const [id, { target }] of this.#watched) this.#say(lineFor(id, target));
   }
 
   #say(line: string): void {
-    this.#child?.stdin.write(`${line}\n`);
+    (this.#child?.stdin as Writable | undefined)?.write(`${line}\n`);
   }
 
   #hear(line: string): void {

@@ -97,7 +97,26 @@ export function cpuQuota(cpuMillis: number): { quotaUsec: number; periodUsec: nu
   return { quotaUsec: SHORTEST_QUOTA_USEC, periodUsec: Math.min(periodUsec, LONGEST_PERIOD_USEC) };
 }
 
+const CPU_WEIGHTS = {
+  1: { file: "cpu.shares", one: 1024, least: 2, most: 262_144 },
+  2: { file: "cpu.weight", one: 100, least: 1, most: 10_000 },
+} as const;
+
+/**
+ * A bound, and a weight: where all want more than the host has, each gets of it in proportion to what it may have. One CPU weighs
+ * what the kernel gives whoever says nothing.
+ */
 export function cpuWrites(hierarchy: Hierarchy, directory: string, cpuMillis: number | undefined): LimitWrite[] {
+  return [...cpuBoundWrites(hierarchy, directory, cpuMillis), cpuWeightWrite(hierarchy, directory, cpuMillis ?? 1000)];
+}
+
+function cpuWeightWrite({ version }: Hierarchy, directory: string, cpuMillis: number): LimitWrite {
+  const { file, one, most, least } = CPU_WEIGHTS[version];
+  const weight = Math.round((one * cpuMillis) / 1000);
+  return { file: `${directory}/${file}`, value: String(Math.min(most, Math.max(least, weight))) };
+}
+
+function cpuBoundWrites(hierarchy: Hierarchy, directory: string, cpuMillis: number | undefined): LimitWrite[] {
   if (hierarchy.version === 2) {
     const quota = cpuMillis === undefined ? undefined : cpuQuota(cpuMillis);
     const value = quota === undefined ? `max ${PERIOD_USEC}` : `${quota.quotaUsec} ${quota.periodUsec}`;

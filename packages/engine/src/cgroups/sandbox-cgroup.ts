@@ -123,6 +123,7 @@ export class KernelSandboxCgroup implements SandboxCgroup {
     const commands = `${this.#at(memory)}/cmd`;
     const writes: LimitWrite[] = [];
     if (limits.memoryBytes !== undefined) {
+      this.#limitBeforeSlack = undefined;
       requireRoom(memory, commands, limits.memoryBytes);
       writes.push(...memoryWrites(memory, commands, limits.memoryBytes));
     }
@@ -278,6 +279,7 @@ export class KernelSandboxCgroup implements SandboxCgroup {
       this.#slacken();
       if (await waitUntil(() => freezer.isDone(), options.deadlineMs ?? FREEZE_DEADLINE_MS)) return;
       freezer.request(false);
+      this.#tighten();
     } catch (reason) {
       throw HoldfastError.from(reason, errnoOf(reason) === "ENOENT" ? "sandbox_ended" : "engine_fault");
     }

@@ -1,20 +1,21 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
+import { nearMark } from "../cgroups/hold.js";
 import { growthSteps, shrunkLimit } from "./elastic-limit.js";
 
 const MIB = 1024 * 1024;
 const size = fc.integer({ min: 8 * MIB, max: 64 * 1024 * MIB });
 
 describe("growth", () => {
-  test("is by half, then by less if there is no room for that", () => {
-    expect(growthSteps(128 * MIB, 1024 * MIB)).toEqual([192 * MIB, 160 * MIB, 144 * MIB]);
+  test("is by as much again, then by less if there is no room for that", () => {
+    expect(growthSteps(256 * MIB, 1024 * MIB)).toEqual([512 * MIB, 320 * MIB, 288 * MIB, 272 * MIB]);
   });
 
   test("reaches 600 MiB from 128 in a handful of steps", () => {
     let limit = 128 * MIB;
     let steps = 0;
     for (; limit < 620 * MIB; steps++) limit = growthSteps(limit, 1024 * MIB)[0] ?? 0;
-    expect(steps).toBe(4);
+    expect(steps).toBe(3);
   });
 
   test("ends at the ceiling", () => {
@@ -37,7 +38,7 @@ describe("growth", () => {
 
 describe("shrinking", () => {
   test("leaves the working set and a margin", () => {
-    expect(shrunkLimit({ limitBytes: 1024 * MIB, startBytes: 128 * MIB, workingSetBytes: 256 * MIB })).toBe(320 * MIB);
+    expect(shrunkLimit({ limitBytes: 1024 * MIB, startBytes: 128 * MIB, workingSetBytes: 256 * MIB })).toBe(416 * MIB);
   });
 
   test("does not go below the start, and does not bother for little", () => {
@@ -53,6 +54,15 @@ describe("shrinking", () => {
         expect(shrunk).toBeLessThan(limitBytes);
         expect(shrunk).toBeGreaterThanOrEqual(startBytes);
         expect(shrunk).toBeGreaterThan(workingSetBytes);
+      }),
+    );
+  });
+
+  test("never leads to what would be raised again at once", () => {
+    fc.assert(
+      fc.property(size, fc.integer({ min: 0, max: 60 * 1024 * MIB }), (startBytes, workingSetBytes) => {
+        const shrunk = shrunkLimit({ limitBytes: 128 * 1024 * MIB, startBytes, workingSetBytes });
+        if (shrunk !== undefined) expect(nearMark(shrunk)).toBeGreaterThan(workingSetBytes);
       }),
     );
   });

@@ -4,10 +4,13 @@ const MIB = 1024 * 1024;
 /** Limits are moved in whole steps of this. */
 const GRAIN_BYTES = 16 * MIB;
 const LEAST_GROWTH_BYTES = 32 * MIB;
-const GROWTH = 1.5;
+/** On v2 whoever has come to the limit sleeps for a while at each step: few large ones are better than many. */
+const GROWTH = 2;
+const LESS_GROWTH = 1.25;
 /** What lies above the working set after a shrink: enough that the next breath is not a hold. */
 const MARGIN_SHARE = 0.25;
-const LEAST_MARGIN_BYTES = 32 * MIB;
+/** More than what counts as near to a limit (cgroups/hold.ts): what has just been lowered must not be raised at once. */
+const MARGIN_BYTES = 96 * MIB;
 /** A limit is not worth moving down for less than this share of it. */
 const WORTH_SHARE = 0.25;
 
@@ -17,6 +20,7 @@ const roundUp = (bytes: number): number => Math.ceil(bytes / GRAIN_BYTES) * GRAI
 export function growthSteps(limitBytes: number, ceilingBytes: number): number[] {
   const wanted = [
     roundUp(Math.max(limitBytes * GROWTH, limitBytes + LEAST_GROWTH_BYTES)),
+    roundUp(Math.max(limitBytes * LESS_GROWTH, limitBytes + LEAST_GROWTH_BYTES)),
     roundUp(limitBytes + LEAST_GROWTH_BYTES),
     roundUp(limitBytes + GRAIN_BYTES),
   ].map((bytes) => Math.min(bytes, ceilingBytes));
@@ -30,7 +34,7 @@ export function shrunkLimit(facts: {
   readonly workingSetBytes: number;
 }): number | undefined {
   const { limitBytes, startBytes, workingSetBytes } = facts;
-  const marginBytes = Math.max(LEAST_MARGIN_BYTES, workingSetBytes * MARGIN_SHARE);
+  const marginBytes = MARGIN_BYTES + workingSetBytes * MARGIN_SHARE;
   const enough = Math.max(startBytes, roundUp(workingSetBytes + marginBytes));
   return limitBytes - enough >= limitBytes * WORTH_SHARE ? enough : undefined;
 }

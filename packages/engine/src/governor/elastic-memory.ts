@@ -31,7 +31,7 @@ export interface ElasticSandbox {
 }
 
 const MAX_HISTORY = 100;
-const NO_ROOM: ReadonlySet<string> = new Set(["host_capacity", "invalid_argument", "canceled"]);
+const NO_ROOM: ReadonlySet<string> = new Set(["host_capacity", "invalid_argument"]);
 
 export class ElasticMemory {
   readonly #sandbox: ElasticSandbox;
@@ -52,13 +52,16 @@ export class ElasticMemory {
       readonly waitMs: number;
       readonly tell: (event: MemoryEvent) => void;
       readonly onError: (error: unknown) => void;
+      /** Of one whose place this takes. */
+      readonly history?: readonly MemoryLimitChange[];
     },
   ) {
     this.#sandbox = sandbox;
     this.#waitMs = options.waitMs;
     this.#tell = options.tell;
     this.#onError = options.onError;
-    this.#timer = setInterval(() => void this.#onIdleLook(), SHRINK_LOOK_MS).unref();
+    this.#history.push(...(options.history ?? []));
+    this.#timer = setInterval(() => void this.#onIdleLook().catch(this.#onError), SHRINK_LOOK_MS).unref();
     sandbox.setHolding(sandbox.limitBytes < sandbox.ceilingBytes);
   }
 
@@ -83,6 +86,12 @@ export class ElasticMemory {
     }
   }
 
+  /** It moves again, and may have been short of memory when it came to stand still. */
+  async goOn(): Promise<void> {
+    this.#sandbox.setHolding(this.#sandbox.limitBytes < this.#sandbox.ceilingBytes);
+    await this.look();
+  }
+
   /** It stands still: it waits for nothing until it is looked at again. */
   interrupt(): void {
     this.#interruption.abort();
@@ -104,22 +113,23 @@ export class ElasticMemory {
     const shortage = this.#sandbox.shortage();
     if (shortage === "none") return false;
     this.#idleLooks = 0;
-    if (shortage === "near") return this.#growAtOnce(undefined);
-    await this.#relieve();
-    return true;
+    return shortage === "near" ? this.#growAtOnce(undefined) : this.#relieve();
   }
 
   async #growAtOnce(heldSince: number | undefined): Promise<boolean> {
     const { limitBytes, ceilingBytes } = this.#sandbox;
-    for (const step of growthSteps(limitBytes, ceilingBytes)) if (await this.#growTo(step, heldSince)) return true;
+    for (const step of growthSteps(limitBytes, ceilingBytes)) {
+      if ((await this.#growTo(step, heldSince)) === "grown") return true;
+    }
     return false;
   }
 
-  async #relieve(): Promise<void> {
+  /** Whether it is worth another look. */
+  async #relieve(): Promise<boolean> {
     const begin = performance.now();
     const { limitBytes, ceilingBytes } = this.#sandbox;
     this.#tell({ kind: "held", limitBytes });
-    if (await this.#growAtOnce(begin)) return;
+    if (await this.#growAtOnce(begin)) return true;
     const least = growthSteps(limitBytes, ceilingBytes).at(-1);
     const admission: Admission = {
       waitMs: this.#waitMs,
@@ -127,23 +137,31 @@ export class ElasticMemory {
       signal: AbortSignal.any([this.#closing.signal, this.#interruption.signal]),
       onWaiting: (waiting) => this.#tell({ kind: "waiting", waiting }),
     };
-    if (least !== undefined && (await this.#growTo(least, begin, admission))) return;
-    if (this.#canAct()) await this.#letGo(performance.now() - begin, least === undefined);
+    const outcome = least === undefined ? "no_room" : await this.#growTo(least, begin, admission);
+    // Whoever called it off has not decided that anybody is to be killed: it stays held, for whoever comes next.
+    if (outcome === "no_room" && this.#canAct()) await this.#letGo(performance.now() - begin, least === undefined);
+    return outcome !== "canceled";
   }
 
-  async #growTo(toBytes: number, heldSince: number | undefined, admission?: Admission): Promise<boolean> {
+  async #growTo(
+    toBytes: number,
+    heldSince: number | undefined,
+    admission?: Admission,
+  ): Promise<"grown" | "no_room" | "canceled"> {
     const fromBytes = this.#sandbox.limitBytes;
     try {
       await this.#sandbox.setLimit(toBytes, admission);
     } catch (error) {
       // There is none now, or never will be. Whatever else went wrong: nobody may be held for ever because of it.
-      if (!NO_ROOM.has(HoldfastError.from(error).code)) this.#onError(error);
-      return false;
+      const { code } = HoldfastError.from(error);
+      if (code === "canceled") return "canceled";
+      if (!NO_ROOM.has(code)) this.#onError(error);
+      return "no_room";
     }
     this.#sandbox.setHolding(toBytes < this.#sandbox.ceilingBytes);
     const heldMs = heldSince === undefined ? null : Math.round(performance.now() - heldSince);
     this.#note("grown", { fromBytes, toBytes, heldMs });
-    return true;
+    return "grown";
   }
 
   /** The kernel kills one; whoever is left is held again. */
@@ -162,6 +180,9 @@ export class ElasticMemory {
   async #onIdleLook(): Promise<void> {
     if (this.#busy || !this.#canAct()) return;
     const { limitBytes, startBytes } = this.#sandbox;
+    // Should an event have been lost. Most never grow, and more of a look costs.
+    if (this.#sandbox.shortage() !== "none") return this.look();
+    if (limitBytes <= startBytes) return;
     const toBytes = shrunkLimit({ limitBytes, startBytes, workingSetBytes: this.#sandbox.workingSetBytes() });
     this.#idleLooks = toBytes === undefined ? 0 : this.#idleLooks + 1;
     if (toBytes === undefined || this.#idleLooks < IDLE_LOOKS) return;
@@ -176,6 +197,8 @@ export class ElasticMemory {
     } finally {
       this.#busy = false;
     }
+    // Whoever came meanwhile was told to wait for us.
+    if (this.#again) await this.look();
   }
 
   #note(kind: "grown" | "shrunk", change: Omit<MemoryLimitChange, "at">): void {

@@ -25,6 +25,8 @@ export interface AdmissionRequest {
   readonly amounts: Amounts;
   /** The path of what is there as long as the thing itself is. */
   readonly record: string;
+  /** More for something that has a promise; nothing once that is gone. */
+  readonly isGrowth?: boolean;
 }
 
 type AdmitOptions = Omit<Admission, "kind" | "lane">;
@@ -98,6 +100,8 @@ export class Governor {
       throw new HoldfastError("sandbox_exists", `there is a sandbox with id ${id} already`);
     }
     this.#asking.add(id);
+    // What another process has let go of meanwhile.
+    this.#ours.delete(id);
     try {
       await this.#admit(request, options);
     } finally {
@@ -107,8 +111,7 @@ export class Governor {
 
   /** The same for more than is promised already. */
   async grow(request: AdmissionRequest, options: AdmitOptions = {}): Promise<void> {
-    if (!this.#ours.has(request.id)) throw new HoldfastError("engine_fault", `nothing is reserved for ${request.id}`);
-    await this.#admit(request, options);
+    await this.#admit({ ...request, isGrowth: true }, options);
   }
 
   async #admit(request: AdmissionRequest, options: AdmitOptions): Promise<void> {
@@ -120,6 +123,7 @@ export class Governor {
       let shortage = this.#try(request);
       for (let attempt = 1; attempt < ATTEMPTS && shortage !== null; attempt++) {
         await sleep(Math.random() * MAX_PAUSE_MS);
+        if (signal?.aborted) throw canceled();
         shortage = this.#try(request);
       }
       if (shortage !== null) shortage = await this.#tryWithRoomMade(request, shortage);
@@ -135,8 +139,8 @@ export class Governor {
     const since = performance.now();
     const tell = (outcome: Waited["outcome"]) => {
       const waited: Waited = { kind: request.kind, waitedMs: performance.now() - since, outcome };
-      options.onWaited?.(waited);
-      this.#onWaited?.(waited);
+      tellSafely(() => options.onWaited?.(waited));
+      tellSafely(() => this.#onWaited?.(waited));
     };
     try {
       await this.#wait(request, { ...options, waitMs });
@@ -183,17 +187,25 @@ export class Governor {
     const ours = this.#ours.get(id);
     for (const amounts of ours === undefined ? this.#files.find(id) : [ours]) this.#files.release(id, amounts);
     this.#ours.delete(id);
+    for (const pending of this.#line.inOrder()) {
+      if (pending.request.id !== id || pending.request.isGrowth !== true) continue;
+      this.#line.remove(pending);
+      pending.settle({ admitted: false, error: canceled() });
+    }
     this.#serve();
   }
 
   /** This process answers for it now; if the promise was lost, it is made anew, whatever there is. */
-  adopt(request: AdmissionRequest): void {
+  adopt(request: AdmissionRequest, options: { readonly asItWas?: boolean } = {}): void {
     const { id, record } = request;
     // Whose it is has not changed.
     const { kind = request.kind, lane = request.lane } = this.#files.factsOf(id);
-    for (const amounts of this.#files.find(id)) this.#files.release(id, amounts);
-    this.#files.handOver(id, request.amounts, { kind, lane, record, owner: this.#us });
-    this.#ours.set(id, request.amounts);
+    const before = this.#files.find(id);
+    const amounts = (options.asItWas === true && before.length === 1 ? before[0] : undefined) ?? request.amounts;
+    // First the new, then away with the old: nobody finds the room free in between.
+    this.#files.handOver(id, amounts, { kind, lane, record, owner: this.#us });
+    for (const each of before) if (!isSame(each, amounts)) this.#files.release(id, each);
+    this.#ours.set(id, amounts);
   }
 
   /** The same promise, for somebody else: in one step, so that it is always somebody's. */
@@ -222,6 +234,8 @@ export class Governor {
   #try(request: AdmissionRequest): Shortage | null {
     const { id, kind, lane, record, amounts } = request;
     const before = this.#ours.get(id);
+    // It has ended while it asked for more: there is nobody left to give it back.
+    if (before === undefined && request.isGrowth === true) throw canceled();
     const more = before === undefined ? amounts : mapAmounts((resource) => amounts[resource] - before[resource]);
     const budget = this.#readBudget();
     let shortage: Shortage | undefined;
@@ -280,8 +294,19 @@ export class Governor {
     });
   }
 
+  /** Never fails: whoever waits goes on waiting while the budget cannot be read, and gives up at the deadline. */
   #serve(): void {
     if (this.#line.length === 0) return;
+    try {
+      this.#serveLine();
+    } catch {
+      // The next look may be luckier.
+    }
+    this.#stopLookingIfIdle();
+    this.#tellPositions();
+  }
+
+  #serveLine(): void {
     this.#line.serve((pending) => {
       const shortage = this.#try(pending.request);
       if (shortage === null) {
@@ -295,8 +320,6 @@ export class Governor {
       });
       return false;
     }, performance.now());
-    this.#stopLookingIfIdle();
-    this.#tellPositions();
   }
 
   #stopLookingIfIdle(): void {
@@ -310,14 +333,15 @@ export class Governor {
       const position = index + 1;
       if (pending.position === position) continue;
       pending.position = position;
-      pending.onWaiting?.({ position, ...pending.shortage });
+      tellSafely(() => pending.onWaiting?.({ position, ...pending.shortage }));
     }
   }
 
-  #refuseImpossible({ amounts }: AdmissionRequest): void {
+  #refuseImpossible({ id, amounts }: AdmissionRequest): void {
     const { capacity, reserve } = this.#readBudget();
     const resource = shortOf(amounts, capacity);
-    if (resource === undefined) return;
+    // What it has already cannot be refused to it, whatever has become of the host.
+    if (resource === undefined || amounts[resource] <= (this.#ours.get(id)?.[resource] ?? 0)) return;
     const { word, show } = RESOURCE_WORDS[resource];
     throw new HoldfastError(
       "invalid_argument",
@@ -340,6 +364,17 @@ function shortIn(asked: Amounts, sum: Amounts, { room }: HostBudget): Shortage |
   const free = mapAmounts((resource) => room[resource] - (sum[resource] - asked[resource]));
   const resource = shortOf(asked, free);
   return resource === undefined ? undefined : { resource, needed: asked[resource], free: Math.max(0, free[resource]) };
+}
+
+const isSame = (a: Amounts, b: Amounts): boolean => RESOURCES.every((resource) => a[resource] === b[resource]);
+
+/** Whoever is told may fail at what it does with it; that is no reason for others not to be served. */
+function tellSafely(tell: () => void): void {
+  try {
+    tell();
+  } catch {
+    // Theirs to notice.
+  }
 }
 
 function canceled(): HoldfastError {

@@ -44,6 +44,7 @@ export function resolveBuildSettings(given: BuilderOptions | undefined, budget: 
   const diskMb = within("diskMb", options.diskMb, Math.floor(room.diskBytes / MIB), "MiB of free disk");
   const freeDiskBytes = Math.max(0, room.diskBytes - reserved.diskBytes);
   const freeMemoryBytes = room.memoryBytes - reserved.memoryBytes - GUEST_SHARE.memoryBytes;
+  if (memoryMb !== undefined) within("memoryStartMb", options.memoryStartMb, memoryMb, "MiB in memoryMb");
   const memoryBytes = memoryMb === undefined ? defaultMemoryBytes(freeMemoryBytes, mostMb) : memoryMb * MIB;
   return {
     memoryBytes,

@@ -1,5 +1,11 @@
 /** From an image and what was asked for to what the engine is told: one place, whoever makes the sandbox. */
-import { formatBytes, HoldfastError, resolveSandboxLimits, type SandboxLimits } from "@holdfast/protocol";
+import {
+  ceilingBytesOf,
+  formatBytes,
+  HoldfastError,
+  resolveSandboxLimits,
+  type SandboxLimits,
+} from "@holdfast/protocol";
 import type { EffectiveMemory, ImageRecord, ImageSandbox } from "../types.js";
 import { plainUser } from "./image-user.js";
 
@@ -44,7 +50,7 @@ export function planSandbox(image: ImageRecord, request: ImageSandboxRequest = {
 function effectiveMemory(image: ImageRecord, request: ImageSandboxRequest): EffectiveMemory {
   const requested = request.limits?.memoryMaxBytes ?? request.limits?.memoryBytes;
   const wanted =
-    requested ?? image.limits.memoryBytes ?? request.defaults?.memoryBytes ?? resolveSandboxLimits().memoryBytes;
+    requested ?? image.limits.memoryBytes ?? ceilingBytesOf({ ...resolveSandboxLimits(), ...request.defaults });
   const floor = image.floor?.memoryBytes ?? null;
   if (floor === null || wanted >= floor) {
     return { requestedBytes: requested ?? null, effectiveBytes: wanted, floorBytes: floor, reason: null };
@@ -64,23 +70,28 @@ function effectiveMemory(image: ImageRecord, request: ImageSandboxRequest): Effe
 }
 
 /**
- * A size that was asked for is given. Where nobody asked for one, the floor is what it may come to need: the limit starts
- * lower and grows, so that many small ones have room on a host.
+ * A size that was asked for, now or when the image was made, is given. Where nobody asked for one the limit starts where the
+ * defaults say, or with what the image needs to start, and grows: so many small ones have room on a host.
  */
 function memoryLimits(
   image: ImageRecord,
   { limits = {}, defaults = {} }: ImageSandboxRequest,
   effectiveBytes: number,
 ): Pick<SandboxLimits, "memoryBytes" | "memoryMaxBytes"> {
-  const isAsked = limits.memoryMaxBytes !== undefined || limits.memoryBytes !== undefined;
-  if (isAsked && limits.memoryMaxBytes === undefined) return { memoryBytes: effectiveBytes, memoryMaxBytes: undefined };
-  const neededBytes = (image.floor?.startPeakBytes ?? 0) + START_MARGIN_BYTES;
-  const startBytes = isAsked
-    ? (limits.memoryBytes ?? defaults.memoryBytes ?? LEAST_START_BYTES)
-    : Math.max(LEAST_START_BYTES, Math.ceil(neededBytes / MIB) * MIB);
+  const isGrowing = limits.memoryMaxBytes !== undefined;
+  const isFixed = limits.memoryBytes !== undefined || image.limits.memoryBytes !== undefined || isOfOneSize(defaults);
+  if (isFixed && !isGrowing) return { memoryBytes: effectiveBytes, memoryMaxBytes: undefined };
+  const neededBytes = Math.ceil(((image.floor?.startPeakBytes ?? 0) + START_MARGIN_BYTES) / MIB) * MIB;
+  const leastBytes = defaults.memoryBytes ?? LEAST_START_BYTES;
+  const startBytes = isGrowing ? (limits.memoryBytes ?? leastBytes) : Math.max(leastBytes, neededBytes);
   return startBytes < effectiveBytes
     ? { memoryBytes: startBytes, memoryMaxBytes: effectiveBytes }
     : { memoryBytes: effectiveBytes, memoryMaxBytes: undefined };
+}
+
+/** Whoever sets the defaults may want everybody to have all of it at once. */
+function isOfOneSize({ memoryBytes, memoryMaxBytes }: Partial<SandboxLimits>): boolean {
+  return memoryBytes !== undefined && (memoryMaxBytes === undefined || memoryMaxBytes <= memoryBytes);
 }
 
 function withoutUndefined<T extends object>(given: T): Partial<T> {

@@ -4,7 +4,7 @@
  */
 import { createHash } from "node:crypto";
 import { createLayerId, type Sandbox, type SandboxSpec, type SnapshotReport } from "@holdfast/engine";
-import { HoldfastError } from "@holdfast/protocol";
+import { ceilingBytesOf, HoldfastError } from "@holdfast/protocol";
 import type { ImagesContext } from "../context.js";
 import { removeNewLayer } from "../layers/remove-new-layer.js";
 import { claimLayer, releaseClaims } from "../store/claims.js";
@@ -91,7 +91,7 @@ export async function takeSnapshot(
       fromSandbox: sandbox.id,
       buildId: null,
       limits: {
-        memoryBytes: sandbox.limits.memoryBytes,
+        memoryBytes: ceilingBytesOf(sandbox.limits),
         cpuMillis: sandbox.limits.cpuMillis,
         diskBytes: sandbox.limits.diskBytes,
       },

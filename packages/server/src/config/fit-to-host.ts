@@ -2,6 +2,7 @@
 import type { HostCapacity } from "@holdfast/engine";
 import type { Logger } from "pino";
 import type { ServerConfig } from "./schema.js";
+import { keepSources, sourcesOf } from "./sources.js";
 
 const MIB = 1024 * 1024;
 /** So much of the host at most is for a sandbox that asked for nothing. */
@@ -17,9 +18,12 @@ export function fitToHost(config: ServerConfig, capacity: HostCapacity, log: Pic
   const fitted = { ...config };
   for (const name of Object.keys(LEAST) as (keyof typeof LEAST)[]) {
     const most = Math.max(LEAST[name], Math.floor(shares[name]));
-    if (config[name] <= most) continue;
+    // What the operator has said is the operator's to answer for.
+    const isDefault = (sourcesOf(config)[name]?.kind ?? "default") === "default";
+    if (config[name] <= most || !isDefault) continue;
     fitted[name] = most;
     log.info({ setting: name, from: config[name], to: most }, "lowered a default: this host is small");
   }
+  keepSources(fitted, sourcesOf(config));
   return fitted;
 }

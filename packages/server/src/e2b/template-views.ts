@@ -1,4 +1,5 @@
 /** Templates and their builds, as E2B's clients know them. */
+import { limitsInstead } from "@holdfast/protocol";
 import type { Template } from "../sandboxes/templates.js";
 import type { Caller, Sandboxes } from "../sandboxes/types.js";
 import type { SandboxQuery, TemplateBuildRow, TemplateRow } from "../store/store.js";
@@ -101,7 +102,7 @@ export class TemplateViews {
   #size(build: TemplateBuildRow | undefined) {
     const { parts, templates } = this.#surroundings;
     const own = build === undefined ? {} : limitsOfBuild(build, parts.config.sandboxDiskMb);
-    return sizeShape({ ...templates.defaults(), ...own });
+    return sizeShape(limitsInstead(templates.defaults(), own));
   }
 
   #identity(template: TemplateRow) {

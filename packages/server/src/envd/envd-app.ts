@@ -1,5 +1,6 @@
 /** envd, as SDKs know it from inside every sandbox. Here it is one application outside of all of them. */
 import Fastify, { type FastifyInstance } from "fastify";
+import { stayForLargeBodies } from "../http/plane.js";
 import { routableUrl, UNREADABLE, unreadablePath } from "../http/routable-url.js";
 import { countRequests } from "../metrics/count-requests.js";
 import type { ServerParts } from "../parts.js";
@@ -19,6 +20,7 @@ export async function createEnvdApp(parts: ServerParts): Promise<FastifyInstance
     exposeHeadRoutes: false,
     rewriteUrl: routableUrl,
   });
+  stayForLargeBodies(app);
   countRequests(app, parts.metrics, "envd");
   app.setErrorHandler(createErrorAnswer(parts.log));
   app.setNotFoundHandler(async (_request, reply) => reply.code(404).send({ code: 404, message: "not found" }));

@@ -9,6 +9,7 @@ import type { ServerParts } from "../parts.js";
 import { v1Routes } from "../v1/routes.js";
 import { requireKey } from "./authenticate.js";
 import { readJsonBody } from "./json-body.js";
+import { stayForLargeBodies } from "./plane.js";
 import { routableUrl, UNREADABLE, unreadablePath } from "./routable-url.js";
 
 export interface ControlAppOptions {
@@ -64,6 +65,7 @@ export async function createControlApp(parts: ServerParts, options: ControlAppOp
     routerOptions: { maxParamLength: MAX_PARAMETER_CHARACTERS },
     rewriteUrl: routableUrl,
   });
+  stayForLargeBodies(app);
   countRequests(app, parts.metrics, "api");
   acceptJson(app);
   app.setErrorHandler(answerE2bError);

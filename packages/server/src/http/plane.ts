@@ -1,6 +1,7 @@
 /** What every request has in common, whoever it is for: origins, expectations, and bodies that nobody reads. */
 import type { IncomingMessage, ServerResponse } from "node:http";
 import type { Socket } from "node:net";
+import type { FastifyInstance } from "fastify";
 
 const EXPOSED_HEADERS = [
   "X-Next-Token",
@@ -64,7 +65,8 @@ export function sayContinue(response: ServerResponse): void {
   response.writeContinue();
 }
 
-const UNREAD_MAX_BYTES = 16 * 1024 * 1024;
+/** More than the largest body that any route takes, so that whoever sends a little too much is told. */
+const UNREAD_MAX_BYTES = 64 * 1024 * 1024;
 const UNREAD_MAX_MS = 5000;
 const UNREAD_LOOK_MS = 100;
 
@@ -98,5 +100,15 @@ export function boundUnreadBody(request: IncomingMessage, response: ServerRespon
     }, UNREAD_LOOK_MS);
     timer.unref();
     throwAwayRest(request, socket);
+  });
+}
+
+/**
+ * Fastify closes the connection behind an answer to a body that is too large. What is still on its way would then reset it,
+ * and the client might never see the answer; `boundUnreadBody` takes that in.
+ */
+export function stayForLargeBodies(app: FastifyInstance): void {
+  app.addHook("onSend", async (_request, reply) => {
+    if (reply.statusCode === 413) reply.removeHeader("connection");
   });
 }

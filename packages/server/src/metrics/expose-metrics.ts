@@ -27,7 +27,7 @@ export function exposeMetrics(parts: {
     hostGauges(registry, () => engine.budget({ reservations: false })),
     sandboxGauges(registry, () => sandboxes.counts()),
     processGauges(registry),
-    { part: "pool", gauges: [], read: async () => parts.metrics.pool(engine.warm.stats()) },
+    { part: "pool" as const, gauges: [], read: async () => parts.metrics.pool(engine.warm.stats()) },
   ];
   return new Exposition({ registry, readings, log });
 }

@@ -103,7 +103,7 @@ export class Metrics {
   readonly #poolSize = this.#gauge("holdfast_pool_size", "Warm sandboxes that are ready now");
   readonly #orphans = this.#counter(
     "holdfast_orphans_reaped_total",
-    "Sandboxes that nobody answered for any more and that were removed",
+    "Processes and sandboxes that nobody answered for any more and that were ended",
   );
   readonly #zombies = this.#counter("holdfast_zombies_reaped_total", "Dead processes that were waited for in time");
   readonly #stage = this.#gauge(

@@ -68,9 +68,13 @@ export async function thawFor(life: WatchedLife, watch: SandboxWatch, why: strin
     await life.withSandbox(async (sandbox) => {
       // Whoever paused or resumed it meanwhile has decided otherwise.
       const isOurs = watch.isFrozen && life.row.status === "running" && sandbox.state === "frozen";
-      watch.isFrozen = false;
-      if (!isOurs) throw new Changed();
+      if (!isOurs) {
+        watch.isFrozen = false;
+        throw new Changed();
+      }
+      // Until it moves, whoever comes waits for us; and if it could not be let go, the next one tries again.
       await sandbox.thaw();
+      watch.isFrozen = false;
       return { result: undefined, event: pressureEvents.thawed(why) };
     });
     return true;

@@ -16,6 +16,8 @@ import { type PressureHappening, Tally } from "./tally.js";
 
 /** While processes are short, clean-ups follow each other no closer than this. */
 const CLEAN_UP_AGAIN_MS = 30_000;
+/** For whoever would be refused otherwise; each look costs. */
+const CLEAN_UP_FOR_ONE_MS = 1000;
 
 export interface PressureParts {
   readonly engine: Engine;
@@ -106,9 +108,13 @@ export class PressureWatch {
     const watch = this.#watchOf(id);
     if (life !== undefined) this.#look(life);
     const { retryAfterSeconds } = this;
-    if (watch.processes.isAtLeast("refuse")) {
-      throw this.#refusal(pidPressure("sandbox", { ...watch.figures, retryAfterSeconds }));
+    // The stage is left late, so that it does not flutter; whoever asks is told how things are now.
+    const isDue = performance.now() - watch.cleanedUpAtMs >= CLEAN_UP_FOR_ONE_MS;
+    if (watch.isFullOfProcesses && life !== undefined && isDue) {
+      await this.#cleanUp(life, watch);
+      this.#look(life);
     }
+    if (watch.isFullOfProcesses) throw this.#refusal(pidPressure("sandbox", { ...watch.figures, retryAfterSeconds }));
     const { memoryStage: stage, memoryPercent: percent } = watch;
     // One is let in where none runs: somebody has to be able to make room.
     if (watch.isMemoryAtLeast("refuse") && life?.sandbox?.gauge.isBusy === true) {
@@ -264,7 +270,8 @@ export class PressureWatch {
       const report = await life.sandbox?.gauge.cleanUp();
       if (report === undefined) return NOTHING;
       this.#tally.cleanedUp(report);
-      this.#record(id, pressureEvents.cleanedUp("It", report));
+      const { zombiesReaped, orphansEnded, failed } = report;
+      if (zombiesReaped + orphansEnded + failed > 0) this.#record(id, pressureEvents.cleanedUp("It", report));
       return report;
     } catch (error) {
       const { code, message } = HoldfastError.from(error);

@@ -51,6 +51,13 @@ export class SandboxWatch {
     return this.#figures;
   }
 
+  /** It has come to where nothing new is begun, and has not got away from there. */
+  get isFullOfProcesses(): boolean {
+    const { used, limit } = this.#figures;
+    const percent = (used / Math.max(1, limit)) * 100;
+    return this.processes.isAtLeast("refuse") && percent >= this.#settings.refuseProcessesPercent;
+  }
+
   get memoryPercent(): number {
     return this.#percent;
   }

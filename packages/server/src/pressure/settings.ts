@@ -18,6 +18,8 @@ export interface PressureSettings {
   readonly idleMs: number;
   readonly throttledCommands: number;
   readonly throttleWaitMs: number;
+  /** Below this, a sandbox that was full of processes is so no more, although its stage is left later. */
+  readonly refuseProcessesPercent: number;
   /** What is to be read of a sandbox. */
   readonly readOptions: ReadOptions;
   sourceOf(reading: MemoryReading): "psi" | "usage";
@@ -42,6 +44,7 @@ export function pressureSettings(config: ServerConfig): PressureSettings {
     sweepEveryMs: config.sweepEverySeconds * 1000,
     idleMs: config.freezeIdleSeconds * 1000,
     throttledCommands: config.throttledCommands,
+    refuseProcessesPercent: rulesOf(PROCESS_STAGES, config.processThresholds).at(-1)?.leave ?? 100,
     throttleWaitMs: config.throttleWaitSeconds * 1000,
     readOptions: {
       usage: config.pressureSource === "usage",

@@ -139,6 +139,8 @@ export class Creations {
     let sandbox: Sandbox | undefined;
     let kept = false;
     try {
+      // Before there is a row: its id may be that of a ready one, which goes back to the pool.
+      if (signal?.aborted === true) throw new HoldfastError("canceled", "the creation of the sandbox was canceled");
       budget.take(caller, row.keyId, ceilingBytesOf(row.limits));
     } catch (error) {
       await store.idempotency.releaseFor(row.id);

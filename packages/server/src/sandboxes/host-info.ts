@@ -50,7 +50,8 @@ export async function hostInfo(
       .filter(({ lane }) => caller.kind === "operator" || lane === caller.keyId)
       .map(({ id, kind, lane, amounts }) => ({ id, kind: kind ?? null, key: lane ?? null, ...amounts })),
     waiting: budget.waiting,
-    pressure: parts.pressure,
+    // Whose sandboxes those were is the operator's to know.
+    pressure: caller.kind === "operator" ? parts.pressure : { ...parts.pressure, events: [] },
     sandboxes: { running, paused: lives.length - running },
     warm: warmInfo(parts.engine),
     engine: parts.engine.kind,

@@ -31,12 +31,12 @@ export interface LifeParts {
 export function admissionOf(
   { events, waitMs }: LifeParts,
   { id, keyId }: SandboxRow,
-  onWaited?: Admission["onWaited"],
+  more: Pick<Admission, "onWaited" | "signal"> = {},
 ): Admission {
   const onWaiting = atMostEverySecond<Parameters<NonNullable<Admission["onWaiting"]>>[0]>((waiting) => {
     events.apply(id, {}, lifeEvents.waiting(waiting)).catch(() => {});
   });
-  return { lane: keyId, waitMs, onWaiting, onWaited };
+  return { lane: keyId, waitMs, onWaiting, ...more };
 }
 
 /** What its memory limit goes through is told as it happens. */

@@ -15,12 +15,14 @@ export async function resizeSandbox(
   const before = record.row.limits;
   const after = changedLimits(before, limits);
   const grownBytes = ceilingBytesOf(after) - ceilingBytesOf(before);
-  reserve(grownBytes);
+  // What it gives back is not given to anybody before it is there.
+  if (grownBytes > 0) reserve(grownBytes);
   try {
     await sandbox.resize(limits);
   } catch (error) {
-    reserve(-grownBytes);
+    if (grownBytes > 0) reserve(-grownBytes);
     throw error;
   }
+  if (grownBytes < 0) reserve(grownBytes);
   await record.fact({ limits: after }, lifeEvents.resized(before, after));
 }

@@ -9,7 +9,13 @@ const HOUR_MS = 3_600_000;
 const CLEAN_EVERY_MS = 60_000;
 const BATCH = 32;
 
-export type Look = SampleRow & { readonly pids: number; readonly cpuMs: number };
+export type Look = SampleRow & {
+  readonly pids: number;
+  readonly cpuMs: number;
+  readonly memoryPeakBytes: number | null;
+  /** The limit of the moment; the sample has how far it may grow. */
+  readonly memoryNowBytes: number;
+};
 
 interface Before {
   readonly atMs: number;
@@ -114,6 +120,8 @@ export class Sampler {
       diskLimitBytes: stats.diskLimitBytes,
       pids: stats.pids,
       cpuMs: stats.cpuMs,
+      memoryPeakBytes: stats.memoryPeakBytes,
+      memoryNowBytes: stats.memoryLimitBytes,
     };
   }
 

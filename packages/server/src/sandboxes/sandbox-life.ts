@@ -43,6 +43,8 @@ export class SandboxLife {
   #transition: Transition | undefined;
   #queue: Promise<unknown> = Promise.resolve();
   #released = false;
+  /** Nothing waits for room any more when it is to end, or is let go of. */
+  readonly #leaving = new AbortController();
   /** Set for a sandbox that was found frozen: its commands can be asked about once it is thawed. */
   #commandsUnknown = false;
 
@@ -100,10 +102,11 @@ export class SandboxLife {
   /** Its pause was cut off. False if the host has no room for it any more: then it is paused. */
   async #thawAgain(sandbox: Sandbox): Promise<boolean> {
     try {
-      await sandbox.thaw(admissionOf(this.#parts, this.#row));
+      // Whoever was frozen for the host's sake has its promise still; nobody else is waited for while the server starts.
+      await sandbox.thaw({ ...admissionOf(this.#parts, this.#row), waitMs: 0 });
       return true;
     } catch (error) {
-      if (HoldfastError.from(error).code !== "host_capacity") throw error;
+      if (!["host_capacity", "invalid_argument"].includes(HoldfastError.from(error).code)) throw error;
       this.#commandsUnknown = true;
       const data = { releasedBytes: 0, heldBytes: (await sandbox.stats()).memoryBytes };
       const event = lifeEvents.frozen("the host has no room for it", data);
@@ -260,12 +263,17 @@ export class SandboxLife {
 
   /** Lets go, after what is going on: the sandbox runs on for the next server. */
   async release(): Promise<void> {
+    this.#leaving.abort();
     await this.#queue;
     this.#released = true;
     this.#record.close();
     this.#commands?.release();
     this.#expiry.clear();
     this.#delivered.close();
+  }
+
+  #admission(onWaited?: Admission["onWaited"]): Admission {
+    return admissionOf(this.#parts, this.#row, { onWaited, signal: this.#leaving.signal });
   }
 
   #setSandbox(sandbox: Sandbox): void {
@@ -339,7 +347,7 @@ export class SandboxLife {
   /** A pause that failed leaves it running, if it does. */
   async #goOn(): Promise<void> {
     try {
-      if (this.#sandbox?.state === "frozen") await this.#sandbox.thaw(admissionOf(this.#parts, this.#row));
+      if (this.#sandbox?.state === "frozen") await this.#sandbox.thaw(this.#admission());
     } catch (error) {
       this.#complain(error, "a sandbox whose pause failed could not be thawed");
     }
@@ -359,7 +367,7 @@ export class SandboxLife {
 
   /** Makes it run; resolves to the number of its boots. */
   async #wake(withMemory: boolean, onWaited: Admission["onWaited"]): Promise<number> {
-    const admission = admissionOf(this.#parts, this.#row, onWaited);
+    const admission = this.#admission(onWaited);
     if (this.#sandbox !== undefined && withMemory) {
       await this.#sandbox.thaw(admission);
       if (this.#commandsUnknown) await this.#adoptCommands();
@@ -402,6 +410,7 @@ export class SandboxLife {
     if (this.#row.status === "ended" || this.#transition === "ending") return Promise.reject(endedError(this.#row));
     // From here on it is not found by any request, whatever is still going on with it.
     this.#transition = "ending";
+    this.#leaving.abort();
     this.#expiry.clear();
     return this.#chain(async () => {
       if (this.#row.status === "ended") throw endedError(this.#row);

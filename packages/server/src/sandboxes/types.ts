@@ -25,6 +25,7 @@ import type {
   SandboxRow,
   VolumeMount,
 } from "../store/store.js";
+import type { Look } from "./sampler.js";
 
 /** Who asks. The operator comes over the unix socket in the state directory and sees everything. */
 export type Caller =
@@ -106,7 +107,7 @@ export interface Sandboxes {
   ): Promise<SampleRow[]>;
   latestSamples(caller: Caller, ids: readonly string[]): Promise<SampleRow[]>;
   /** A look right now. */
-  look(caller: Caller, id: string): Promise<SampleRow & { readonly pids: number; readonly cpuMs: number }>;
+  look(caller: Caller, id: string): Promise<Look>;
   events(
     caller: Caller,
     query: {

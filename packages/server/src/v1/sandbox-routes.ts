@@ -35,14 +35,12 @@ export function sandboxRoutes(parts: ServerParts): FastifyPluginAsync {
     expectNothing(request);
     const id = sandboxId(request);
     const look = await sandboxes.look(request.caller, id);
-    const { limits, status } = await sandboxes.find(request.caller, id);
-    const live = status === "running" ? await sandboxes.openFor(request.caller, id) : undefined;
-    const stats = await live?.sandbox.stats();
+    const { limits } = await sandboxes.find(request.caller, id);
     return {
       at: look.at.toISOString(),
       memoryBytes: look.memoryBytes,
-      memoryPeakBytes: stats?.memoryPeakBytes ?? null,
-      memoryLimitBytes: stats?.memoryLimitBytes ?? limits.memoryBytes,
+      memoryPeakBytes: look.memoryPeakBytes,
+      memoryLimitBytes: look.memoryNowBytes,
       memoryCeilingBytes: look.memoryLimitBytes,
       pids: look.pids,
       pidsLimit: limits.pids,

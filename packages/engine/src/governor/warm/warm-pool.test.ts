@@ -66,7 +66,7 @@ function open(settings: Partial<WarmSettings> = {}): void {
       return thing;
     },
     canSpare: () => hasRoom,
-    log: { info: () => {} },
+    log: { info: () => {}, warn: () => {} },
     now: () => now,
   });
 }

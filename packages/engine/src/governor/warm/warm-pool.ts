@@ -6,6 +6,7 @@
  */
 import { setTimeout as sleep } from "node:timers/promises";
 import { formatBytes, HoldfastError, type SandboxId } from "@holdfast/protocol";
+import type { Log } from "../../host/log.js";
 import { WASTE_CAUSES, type WarmSettings, type WarmStats, type WasteCause } from "../../warm.js";
 import { type Amounts, mapAmounts, NOTHING, plus, type Resource } from "../amounts.js";
 import { BackOff } from "./back-off.js";
@@ -50,7 +51,7 @@ export interface WarmPoolParts<T, Spec> {
   readonly make: (spec: Spec, signal: AbortSignal) => Promise<T>;
   /** Whether the host could do without what one of these takes. */
   readonly canSpare: (spec: Spec) => boolean;
-  readonly log: { info(facts: Record<string, unknown>, message: string): void };
+  readonly log: Log;
   readonly now?: () => number;
 }
 
@@ -103,7 +104,7 @@ export class WarmPool<T extends WarmThing, Spec> {
       this.#ready.delete(entry);
       if (this.#isTooOld(entry)) void this.#discard(entry, "age");
       else if (!entry.thing.take()) this.#evictedElsewhere(entry);
-      else if (await entry.thing.isFit()) found = entry;
+      else if (await entry.thing.isFit().catch(() => false)) found = entry;
       else void this.#discard(entry, "unhealthy");
     }
     this.#fillSoon();
@@ -245,12 +246,27 @@ export class WarmPool<T extends WarmThing, Spec> {
   #fillSoon(): void {
     if (!this.isOn) return;
     this.#timer ??= setInterval(() => this.#look(), LOOK_AGAIN_MS).unref();
-    this.#filling ??= this.#fill().finally(() => {
-      this.#filling = undefined;
-    });
+    this.#filling ??= this.#fill()
+      .catch((error: unknown) => this.#complain(error))
+      .finally(() => {
+        this.#filling = undefined;
+      });
+  }
+
+  #complain(error: unknown): void {
+    const { message } = HoldfastError.from(error);
+    this.#parts.log.warn({ error: message }, "sandboxes that are kept ready could not be looked after");
   }
 
   #look(): void {
+    try {
+      this.#lookOnce();
+    } catch (error) {
+      this.#complain(error);
+    }
+  }
+
+  #lookOnce(): void {
     if (this.#ready.size === 0 && this.#demand.ranked(this.#now()).length === 0) {
       clearInterval(this.#timer);
       this.#timer = undefined;
