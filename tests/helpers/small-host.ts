@@ -15,6 +15,8 @@ export interface SmallHost {
   oomKills(): number;
   /** Processes and threads in it now. */
   pids(): number;
+  /** Lets a process live in it, with all that it starts: beside the sandboxes, as a server in a container does. */
+  take(pid: number): void;
   /** Everything in it must be gone. */
   remove(): void;
 }
@@ -63,6 +65,16 @@ export function makeSmallHost(limits: { readonly memoryBytes: number; readonly p
         ? readCount(join(ROOT, parent, "memory.events.local"), "oom_kill")
         : readCount(join(ROOT, "memory", parent, "memory.oom_control"), "oom_kill"),
     pids: () => Number(readFileSync(join(ROOT, isV2() ? "" : "pids", parent, "pids.current"), "utf8")),
+    take: (pid) => {
+      for (const directory of isV2() ? [join(ROOT, parent)] : made.slice(0, 2)) {
+        const beside = join(directory, "beside");
+        if (!existsSync(beside)) {
+          mkdirSync(beside);
+          made.push(beside);
+        }
+        writeFileSync(join(beside, "cgroup.procs"), String(pid));
+      }
+    },
     remove: () => {
       for (const directory of made.reverse()) if (existsSync(directory)) rmdirSync(directory);
     },

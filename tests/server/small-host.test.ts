@@ -3,7 +3,7 @@ import { spawnSync } from "node:child_process";
 import { readFileSync } from "node:fs";
 import type { HostInfo, SandboxList } from "@holdfast/protocol";
 import { Holdfast } from "@holdfast/sdk";
-import { afterAll, expect, test } from "vitest";
+import { afterAll, beforeAll, expect, test } from "vitest";
 import { patienceMs, scaled } from "../helpers/scale.js";
 import { makeSmallHost } from "../helpers/small-host.js";
 import { useServer } from "../helpers/use-server.js";
@@ -15,12 +15,16 @@ const small = makeSmallHost({ memoryBytes: 2048 * MIB, pids: 400 });
 afterAll(() => small.remove());
 const server = useServer({ env: { HOLDFAST_CGROUP_PARENT: small.parent } });
 
+/** The server is part of what the host has to carry. */
+beforeAll(() => small.take(server.pid));
+
 const host = async (): Promise<HostInfo> => (await server.call<HostInfo>("GET", "/v1/host")).body;
 
 test(`${CREATES} sandboxes of 256 MiB at once all run in turn, and use what they were promised`, {
   timeout: patienceMs(240_000),
 }, async () => {
   const holdfast = new Holdfast({ url: server.url, apiKey: server.apiKey });
+  const pidsBefore = small.pids();
   let most = 0;
   let together = 0;
   const watch = setInterval(() => {
@@ -28,7 +32,8 @@ test(`${CREATES} sandboxes of 256 MiB at once all run in turn, and use what they
       together = Math.max(together, body.sandboxes.length);
     });
     void host().then(({ memory, pids }) => {
-      expect(memory.promisedBytes).toBeLessThanOrEqual(memory.roomBytes);
+      // Not the room of the moment, which the server's own growth makes smaller after the fact.
+      expect(memory.promisedBytes).toBeLessThanOrEqual(memory.capacityBytes - memory.reserveBytes);
       most = Math.max(most, pids.used);
     });
   }, 200);
@@ -48,9 +53,10 @@ test(`${CREATES} sandboxes of 256 MiB at once all run in turn, and use what they
   expect(together).toBeGreaterThan(1);
   expect(most).toBeLessThanOrEqual(400);
   expect(small.oomKills()).toBe(0);
-  const { memory, reservations, waiting } = await host();
-  expect([memory.promisedBytes, reservations, waiting]).toEqual([0, [], 0]);
-  expect(small.pids()).toBe(0);
+  const { reservations, waiting, warm } = await host();
+  expect([reservations.filter(({ kind }) => kind !== "warm"), waiting]).toEqual([[], 0]);
+  // The server itself, and what it keeps ready.
+  expect(small.pids()).toBeLessThanOrEqual(pidsBefore + 4 * warm.ready + 4);
 });
 
 test("of all processes the server's is the last that the kernel would take for memory", async () => {
