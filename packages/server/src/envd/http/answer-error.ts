@@ -2,6 +2,7 @@
 import { errorSpecs, HoldfastError } from "@holdfast/protocol";
 import type { FastifyError, FastifyReply, FastifyRequest } from "fastify";
 import type { Logger } from "pino";
+import { isConnectionLost } from "../../http/connection-lost.js";
 
 const OWN_STATUS: Partial<Record<HoldfastError["code"], number>> = {
   user_not_found: 401,
@@ -27,7 +28,7 @@ function fromAny(reason: unknown): { status: number; message: string } {
 export function createErrorAnswer(log: Logger) {
   return (reason: unknown, request: FastifyRequest, reply: FastifyReply): void => {
     const { status, message } = fromAny(reason);
-    if (status >= 500 && status !== 502 && status !== 507) {
+    if (status >= 500 && status !== 502 && status !== 507 && !isConnectionLost(reason)) {
       log.error({ err: reason, method: request.method, route: request.routeOptions.url }, "a request to envd failed");
     }
     if (reply.raw.headersSent || reply.raw.destroyed) {

@@ -1,6 +1,7 @@
 /** Around every RPC: what it throws goes out as a Connect error, and what is our fault into the log. */
 import { Code, ConnectError, type Interceptor } from "@connectrpc/connect";
 import type { Logger } from "pino";
+import { isConnectionLost } from "../../http/connection-lost.js";
 import { connectErrorFrom } from "./connect-errors.js";
 import { untilAborted } from "./until-aborted.js";
 
@@ -18,7 +19,8 @@ export function createErrorInterceptor(log: Logger): Interceptor {
     const convert = (reason: unknown) => {
       const error = connectErrorFrom(reason);
       // What the library itself throws is about the request's bytes: the client's doing, and not ours to log.
-      if (error.code === Code.Internal && !(reason instanceof ConnectError))
+      const isOurs = !(reason instanceof ConnectError) && !isConnectionLost(reason) && !request.signal.aborted;
+      if (error.code === Code.Internal && isOurs)
         log.error({ err: reason, rpc: request.method.toString() }, "an RPC failed");
       return error;
     };
