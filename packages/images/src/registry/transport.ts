@@ -127,13 +127,19 @@ export class Transport {
         ...(body === undefined ? {} : { "content-length": String(body.sizeBytes) }),
         ...headers,
       },
-      ...(signal === undefined ? {} : { signal }),
       ...(this.#mayReach === undefined ? {} : { lookup: lookupAmong(this.#mayReach, port) }),
     });
     let answer: IncomingMessage | undefined;
     const giveUp = (reason: Error): void => {
       (answer ?? request).destroy(reason);
     };
+    // Node's own `signal` destroys the connection even when the answer is complete, in a moment when nobody listens to it.
+    const onAbort = (): void => {
+      if (answer?.complete !== true) giveUp(new HoldfastError("canceled", "the operation was canceled"));
+    };
+    if (signal?.aborted === true) onAbort();
+    signal?.addEventListener("abort", onAbort, { once: true });
+    request.once("close", () => signal?.removeEventListener("abort", onAbort));
     request.setTimeout(this.#idleTimeoutMs, () => giveUp(timeout("nothing was sent or received for too long")));
     request.once("error", reject);
     // Later ones concern whoever reads the answer, and reach him through it.

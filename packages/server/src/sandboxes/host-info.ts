@@ -50,8 +50,7 @@ export async function hostInfo(
       .filter(({ lane }) => caller.kind === "operator" || lane === caller.keyId)
       .map(({ id, kind, lane, amounts }) => ({ id, kind: kind ?? null, key: lane ?? null, ...amounts })),
     waiting: budget.waiting,
-    // Whose sandboxes those were is the operator's to know.
-    pressure: caller.kind === "operator" ? parts.pressure : { ...parts.pressure, events: [] },
+    pressure: caller.kind === "operator" ? parts.pressure : withoutOthers(parts.pressure),
     sandboxes: { running, paused: lives.length - running },
     warm: warmInfo(parts.engine),
     engine: parts.engine.kind,
@@ -71,4 +70,10 @@ function warmInfo(engine: Engine): WarmInfo {
     misses,
     waste,
   };
+}
+
+/** How short the host is concerns everybody; whose sandboxes were cleaned up is the operator's to know. */
+function withoutOthers(pressure: HostPressure): HostPressure {
+  const isOfHost = ({ kind }: HostPressure["events"][number]) => kind === "pressure" || kind === "pid_pressure";
+  return { ...pressure, events: pressure.events.filter(isOfHost) };
 }
