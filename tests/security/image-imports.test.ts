@@ -17,10 +17,10 @@ import { basename, join } from "node:path";
 import { gzipSync } from "node:zlib";
 import { afterEach, beforeAll, beforeEach, describe, expect, it } from "vitest";
 import { type HostSecret, placeHostSecret } from "../helpers/attack.js";
+import { operatorCall } from "../helpers/operator-call.js";
 import { RawConnection, requestHead } from "../helpers/raw-http.js";
 import { patienceMs } from "../helpers/scale.js";
 import { digestOf, recipe, run, useImageServer } from "./image-server.js";
-import { operatorCall } from "./operator-call.js";
 import { expectWell } from "./server-client.js";
 
 const PATIENCE = { timeout: patienceMs(10_000), interval: 50 };

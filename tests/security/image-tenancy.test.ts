@@ -1,9 +1,9 @@
 /** Images, builds, logs, snapshots, forks, templates and volumes are of the key that made them, and of nobody else. */
 import { type BuildInfo, HoldfastError, Image, type ImageInfo, type Sandbox } from "@holdfast/sdk";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { operatorCall } from "../helpers/operator-call.js";
 import { patienceMs } from "../helpers/scale.js";
 import { type Key, OFFLINE, recipe, run, useImageServer } from "./image-server.js";
-import { operatorCall } from "./operator-call.js";
 
 const use = useImageServer();
 let image: ImageInfo;

@@ -3,9 +3,9 @@ import { createServer, type Server } from "node:http";
 import type { AddressInfo } from "node:net";
 import { networkInterfaces } from "node:os";
 import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
+import { operatorCall } from "../helpers/operator-call.js";
 import { patienceMs } from "../helpers/scale.js";
 import { recipe, useImageServer } from "./image-server.js";
-import { operatorCall } from "./operator-call.js";
 
 const OWN = Object.values(networkInterfaces())
   .flatMap((list) => list ?? [])

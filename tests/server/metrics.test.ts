@@ -10,12 +10,12 @@ import { Holdfast, Image } from "@holdfast/sdk";
 import { afterAll, afterEach, describe, expect, test } from "vitest";
 import { writeTinyArchive } from "../e2e/tiny-archive.js";
 import { OUR_DIRECTORIES } from "../helpers/leaks.js";
+import { operatorCall } from "../helpers/operator-call.js";
 import { patienceMs } from "../helpers/scale.js";
 import { type Scrape, scrape } from "../helpers/scrape.js";
 import { makeSmallHost } from "../helpers/small-host.js";
 import { SMALL_LIMITS } from "../helpers/use-engine.js";
 import { type ServerInUse, useServer } from "../helpers/use-server.js";
-import { operatorCall } from "../security/operator-call.js";
 
 const MIB = 1024 * 1024;
 const ROOM_MIB = 1500;

@@ -15,7 +15,7 @@ import type { PressureSettings } from "./settings.js";
 import { type PressureHappening, Tally } from "./tally.js";
 
 /** While processes are short, clean-ups follow each other no closer than this. */
-const CLEAN_UP_AGAIN_MS = 30_000;
+const CLEAN_UP_AGAIN_MS = 5000;
 /** For whoever would be refused otherwise; each look costs. */
 const CLEAN_UP_FOR_ONE_MS = 1000;
 

@@ -1,6 +1,6 @@
 /** A request over the operator's own socket. */
 import { request } from "node:http";
-import type { ServerInUse } from "../helpers/use-server.js";
+import type { ServerInUse } from "./use-server.js";
 
 export interface OperatorAnswer<T> {
   readonly status: number;
