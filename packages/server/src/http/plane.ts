@@ -108,7 +108,8 @@ export function boundUnreadBody(request: IncomingMessage, response: ServerRespon
  * and the client might never see the answer; `boundUnreadBody` takes that in.
  */
 export function stayForLargeBodies(app: FastifyInstance): void {
-  app.addHook("onSend", async (_request, reply) => {
+  app.addHook("onSend", (_request, reply, _payload, done) => {
     if (reply.statusCode === 413) reply.removeHeader("connection");
+    done();
   });
 }
