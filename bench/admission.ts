@@ -2,10 +2,7 @@
 import { mkdirSync } from "node:fs";
 import { join } from "node:path";
 import { ourIdentity } from "@holdfast/engine";
-import { detectCgroups } from "../packages/engine/dist/cgroups/index.js";
-import { Governor } from "../packages/engine/dist/governor/governor.js";
-import { readHostBudget } from "../packages/engine/dist/governor/host-budget.js";
-import { ReservationFiles } from "../packages/engine/dist/governor/reservation-files.js";
+import { detectCgroups, Governor, ReservationFiles, readHostBudget } from "@holdfast/engine/governor";
 import { compareInTurns, type Figure, type Row, timed } from "./harness.js";
 
 const SANDBOXES = 1000;

@@ -2,6 +2,7 @@
 import { spawn } from "node:child_process";
 import { closeSync, openSync, readFileSync } from "node:fs";
 import { dirname } from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
 import { HoldfastError, type SandboxId, type SandboxLimits } from "@holdfast/protocol";
 import type { SandboxCgroup } from "../cgroups/index.js";
 import type { MountSpec, SandboxSpec } from "../engine.js";
@@ -22,6 +23,8 @@ import { type LaunchPlan, launchArguments } from "./launch-plan.js";
 const ORPHAN_MS = 3000;
 /** How long what an ended launcher had said may take to arrive. */
 const STATUS_LAG_MS = 100;
+/** How long the end of a guest that refuses us may take to be known. */
+const LAST_WORDS_MS = 500;
 const MAX_LOG_CHARACTERS = 2000;
 const EGRESS_HINT =
   "The kernel must offer these modules: modprobe -a nf_tables nft_tproxy nft_socket nft_log nfnetlink_log veth. Without them a sandbox can run with network none.";
@@ -249,6 +252,10 @@ async function connectToGuest(
   try {
     return await GuestConnection.open(socketPath, { signal: gone.signal });
   } catch (error) {
+    // A guest that ends at once is refused here a moment before its end is known: that end explains more.
+    if (monitor !== undefined && !gone.signal.aborted) {
+      await Promise.race([monitor.exited, sleep(LAST_WORDS_MS, undefined, { ref: false })]);
+    }
     const log = readLog(logPath);
     if (log === "" && exitStatus === undefined) throw error;
     const missing = /^holdfast-guest: no way out: (.*)$/m.exec(log)?.[1];
