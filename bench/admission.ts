@@ -19,8 +19,7 @@ export const admission: Figure = {
       const directory = join(bench.scratchDirectory, name);
       mkdirSync(directory);
       return new Governor({
-        files: new ReservationFiles(directory),
-        us: ourIdentity(),
+        files: new ReservationFiles(directory, ourIdentity()),
         readBudget: () => readHostBudget({ cgroups, pool }, {}, 0),
       });
     };

@@ -88,9 +88,7 @@ function uidClaims(): string[] {
 
 function reservations(): string[] {
   try {
-    return readdirSync("/run/holdfast/budget").flatMap((place) =>
-      readdirSync(join("/run/holdfast/budget", place)).map((name) => `${place}/${name}`),
-    );
+    return readdirSync("/run/holdfast/budget", { encoding: "utf8", recursive: true });
   } catch {
     return [];
   }

@@ -169,8 +169,7 @@ export class BubblewrapEngine implements Engine {
       cgroups,
       oomLog: createOomLog(),
       governor: new Governor({
-        files: new ReservationFiles(budgetDirectory(cgroups.baseName)),
-        us,
+        files: new ReservationFiles(budgetDirectory(cgroups.baseName), us),
         readBudget: () => readHostBudget({ cgroups, pool }, options.budget ?? {}, usedDiskBytes()),
         onWaited: options.onWaited,
       }),

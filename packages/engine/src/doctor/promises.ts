@@ -5,6 +5,7 @@ import { RESOURCES } from "../governor/amounts.js";
 import { readHostBudget } from "../governor/host-budget.js";
 import { budgetDirectory, ReservationFiles } from "../governor/reservation-files.js";
 import { RESOURCE_WORDS } from "../governor/resource-words.js";
+import { ourIdentity } from "../host/processes.js";
 import { readCapacity } from "../storage/capacity.js";
 import type { DoctorRow } from "./row.js";
 
@@ -15,7 +16,7 @@ export function inspectPromises(directory: string): DoctorRow[] {
   try {
     const cgroups = detectCgroups();
     const budget = readHostBudget({ cgroups, pool: { capacity: () => readCapacity(directory) } }, {}, 0);
-    const files = new ReservationFiles(budgetDirectory(cgroups.baseName));
+    const files = new ReservationFiles(budgetDirectory(cgroups.baseName), ourIdentity());
     const reserved = files.sum();
     const rows = RESOURCES.map((resource): DoctorRow => {
       const { word, show } = RESOURCE_WORDS[resource];

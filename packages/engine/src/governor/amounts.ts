@@ -19,6 +19,8 @@ export function mapAmounts(of: (resource: Resource) => number): Amounts {
 
 export const plus = (a: Amounts, b: Amounts): Amounts => mapAmounts((resource) => a[resource] + b[resource]);
 
+export const isSame = (a: Amounts, b: Amounts): boolean => RESOURCES.every((resource) => a[resource] === b[resource]);
+
 /** What a running sandbox with these limits can come to take. */
 export function amountsOf(limits: Pick<SandboxLimits, Resource>): Amounts {
   return plus(

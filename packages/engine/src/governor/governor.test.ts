@@ -45,8 +45,7 @@ function budget(): HostBudget {
 
 function open(): Governor {
   const governor = new Governor({
-    files: new ReservationFiles(join(directory, "budget")),
-    us: ourIdentity(),
+    files: new ReservationFiles(join(directory, "budget"), ourIdentity()),
     readBudget: budget,
   });
   governors.push(governor);
@@ -106,6 +105,40 @@ describe("admission", () => {
     await governor.reserve(request("a", GIB));
     expect((await refusalOf(governor.reserve(request("a", 2 * GIB)))).code).toBe("sandbox_exists");
     expect(governor.report().reserved.memoryBytes).toBe(GIB);
+  });
+
+  test("refuses an id that another process uses, whatever it asks for", async () => {
+    const [one, other] = [open(), open()];
+    await one.reserve(request("a", GIB));
+    for (const memoryBytes of [GIB, 2 * GIB]) {
+      expect((await refusalOf(other.reserve(request("a", memoryBytes)))).code).toBe("sandbox_exists");
+    }
+    expect(one.report().reservations).toEqual(other.report().reservations);
+    expect(other.report().reserved.memoryBytes).toBe(GIB);
+    other.adopt(request("a", GIB));
+    one.removeStale(() => true);
+    expect([one, other].map((each) => each.report().reserved.memoryBytes)).toEqual([GIB, GIB]);
+    other.release("a");
+    await one.reserve(request("a", GIB));
+    one.release("a");
+    expect(readdirSync(join(directory, "budget"))).toEqual([]);
+  });
+
+  test("whoever does not want to wait does not pass those whom nobody may pass", async () => {
+    const governor = open();
+    await governor.reserve(request("a", 2 * GIB));
+    await governor.reserve(request("b", GIB));
+    const held = governor.grow(request("a", 4 * GIB), { waitMs: LONG_MS, urgent: true });
+    await expect.poll(() => governor.report().waiting).toBe(1);
+    const refusal = await refusalOf(governor.reserve(request("c", GIB)));
+    expect(refusal.code).toBe("host_capacity");
+    expect(refusal.message).toContain("kept for somebody who waits already");
+    // What it has is its own, and what the others do not lack is anybody's.
+    await governor.grow(request("b", GIB));
+    await governor.reserve(request("d", 0));
+    governor.release("b");
+    await held;
+    expect(governor.report().reserved.memoryBytes).toBe(4 * GIB);
   });
 
   test("refuses a second one of the same id while the first waits", async () => {
@@ -209,8 +242,7 @@ describe("a promise", () => {
     const owner = identifyProcess(child.pid ?? 0);
     if (owner === undefined) throw new Error("the child is gone");
     const dead = new Governor({
-      files: new ReservationFiles(join(directory, "budget")),
-      us: owner,
+      files: new ReservationFiles(join(directory, "budget"), owner),
       readBudget: budget,
     });
     await dead.reserve(request("a", 3 * GIB));

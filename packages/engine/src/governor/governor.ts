@@ -4,9 +4,8 @@
  */
 import { setTimeout as sleep } from "node:timers/promises";
 import { HoldfastError } from "@holdfast/protocol";
-import type { ProcessIdentity } from "../host/processes.js";
-import { type Amounts, mapAmounts, plus, RESOURCES, type Resource, shortOf } from "./amounts.js";
-import type { ReservationFiles } from "./reservation-files.js";
+import { type Amounts, isSame, mapAmounts, plus, type Resource, shortOf } from "./amounts.js";
+import { existsAlready, type ReservationFiles } from "./reservation-files.js";
 import { RESOURCE_WORDS } from "./resource-words.js";
 import type { Admission, BudgetReport, HostBudget, ReservationKind, Waited } from "./types.js";
 import { WaitingLine } from "./waiting-line.js";
@@ -46,16 +45,15 @@ interface Shortage {
   readonly resource: Resource;
   readonly needed: number;
   readonly free: number;
+  /** For somebody who has waited for long. */
+  readonly isKept?: boolean;
 }
 
 export class Governor {
   readonly #files: ReservationFiles;
-  readonly #us: ProcessIdentity;
   readonly #readBudget: () => HostBudget;
   readonly #onWaited: ((waited: Waited) => void) | undefined;
   readonly #line = new WaitingLine<PendingAdmission>();
-  /** What this process has been promised, by id. */
-  readonly #ours = new Map<string, Amounts>();
   /** Those that have nothing yet: two of one id would take each other's. */
   readonly #asking = new Set<string>();
   /** How many wait for `onShortage` before they wait in the line. */
@@ -71,21 +69,19 @@ export class Governor {
 
   constructor(parts: {
     readonly files: ReservationFiles;
-    readonly us: ProcessIdentity;
     readonly readBudget: () => HostBudget;
     /** Told of everybody who has waited, beside what their own admission asks for. */
     readonly onWaited?: ((waited: Waited) => void) | undefined;
   }) {
     this.#files = parts.files;
-    this.#us = parts.us;
     this.#readBudget = parts.readBudget;
     this.#onWaited = parts.onWaited;
   }
 
   report(options: { readonly reservations?: boolean } = {}): BudgetReport {
-    const files = options.reservations === false ? [] : this.#files.list();
-    const reservations = files.map(({ id, amounts, kind, lane }) => ({ id, amounts, kind, lane }));
-    return { ...this.#readBudget(), reserved: this.#files.sum(), reservations, waiting: this.#line.length };
+    const reservations = options.reservations === false ? [] : this.#files.list();
+    const shown = reservations.map(({ id, amounts, kind, lane }) => ({ id, amounts, kind, lane }));
+    return { ...this.#readBudget(), reserved: this.#files.sum(), reservations: shown, waiting: this.#line.length };
   }
 
   /** Whether somebody lacks room now. */
@@ -96,12 +92,8 @@ export class Governor {
   /** Resolves when the amounts are promised. They stay so until `release`, whatever becomes of this process. */
   async reserve(request: AdmissionRequest, options: AdmitOptions = {}): Promise<void> {
     const { id } = request;
-    if (this.#asking.has(id) || this.#files.find(id).length > 0) {
-      throw new HoldfastError("sandbox_exists", `there is a sandbox with id ${id} already`);
-    }
+    if (this.#asking.has(id)) throw existsAlready(id);
     this.#asking.add(id);
-    // What another process has let go of meanwhile.
-    this.#ours.delete(id);
     try {
       await this.#admit(request, options);
     } finally {
@@ -117,10 +109,12 @@ export class Governor {
   async #admit(request: AdmissionRequest, options: AdmitOptions): Promise<void> {
     const { signal } = options;
     if (signal?.aborted) throw canceled();
-    this.#refuseImpossible(request);
+    const budget = this.#readBudget();
+    this.#refuseImpossible(request, budget);
     const waitMs = options.waitMs ?? 0;
     if (waitMs === 0) {
-      let shortage = this.#try(request);
+      this.#refuseToPass(request);
+      let shortage = this.#try(request, budget);
       for (let attempt = 1; attempt < ATTEMPTS && shortage !== null; attempt++) {
         await sleep(Math.random() * MAX_PAUSE_MS);
         if (signal?.aborted) throw canceled();
@@ -132,7 +126,7 @@ export class Governor {
     }
     // Whoever comes while others wait joins them.
     if (this.#line.length === 0) {
-      const shortage = this.#try(request);
+      const shortage = this.#try(request, budget);
       if (shortage === null || (await this.#tryWithRoomMade(request, shortage)) === null) return;
       if (signal?.aborted) throw canceled();
     }
@@ -174,19 +168,16 @@ export class Governor {
 
   /** Makes a promise smaller, which always fits. */
   shrink(id: string, amounts: Amounts): void {
-    const before = this.#ours.get(id);
+    const before = this.#files.ours(id);
     if (before === undefined) return;
     const less = mapAmounts((resource) => Math.min(before[resource], amounts[resource]));
-    if (RESOURCES.every((resource) => less[resource] === before[resource])) return;
-    this.#files.change(id, before, less, () => true);
-    this.#ours.set(id, less);
+    if (isSame(less, before)) return;
+    this.#files.change(id, less, () => true);
     this.#serve();
   }
 
   release(id: string): void {
-    const ours = this.#ours.get(id);
-    for (const amounts of ours === undefined ? this.#files.find(id) : [ours]) this.#files.release(id, amounts);
-    this.#ours.delete(id);
+    this.#files.release(id);
     for (const pending of this.#line.inOrder()) {
       if (pending.request.id !== id || pending.request.isGrowth !== true) continue;
       this.#line.remove(pending);
@@ -197,23 +188,13 @@ export class Governor {
 
   /** This process answers for it now; if the promise was lost, it is made anew, whatever there is. */
   adopt(request: AdmissionRequest, options: { readonly asItWas?: boolean } = {}): void {
-    const { id, record } = request;
-    // Whose it is has not changed.
-    const { kind = request.kind, lane = request.lane } = this.#files.factsOf(id);
-    const before = this.#files.find(id);
-    const amounts = (options.asItWas === true && before.length === 1 ? before[0] : undefined) ?? request.amounts;
-    // First the new, then away with the old: nobody finds the room free in between.
-    this.#files.handOver(id, amounts, { kind, lane, record, owner: this.#us });
-    for (const each of before) if (!isSame(each, amounts)) this.#files.release(id, each);
-    this.#ours.set(id, amounts);
+    const { id, amounts, kind, lane, record } = request;
+    this.#files.adopt(id, amounts, { kind, lane, record }, options.asItWas ?? false);
   }
 
   /** The same promise, for somebody else: in one step, so that it is always somebody's. */
-  handOver(request: AdmissionRequest): void {
-    const { id, kind, lane, record } = request;
-    const amounts = this.#ours.get(id);
-    if (amounts === undefined) throw new HoldfastError("engine_fault", `nothing is reserved for ${id}`);
-    this.#files.handOver(id, amounts, { kind, lane, record, owner: this.#us });
+  handOver({ id, kind, lane, record }: AdmissionRequest): void {
+    this.#files.handOver(id, { kind, lane, record });
   }
 
   /** Lets go of what was promised to things that are no more, by processes that are no more. */
@@ -231,25 +212,36 @@ export class Governor {
   }
 
   /** Null if it was admitted. */
-  #try(request: AdmissionRequest): Shortage | null {
+  #try(request: AdmissionRequest, budget = this.#readBudget()): Shortage | null {
     const { id, kind, lane, record, amounts } = request;
-    const before = this.#ours.get(id);
     // It has ended while it asked for more: there is nobody left to give it back.
-    if (before === undefined && request.isGrowth === true) throw canceled();
-    const more = before === undefined ? amounts : mapAmounts((resource) => amounts[resource] - before[resource]);
-    const budget = this.#readBudget();
+    if (request.isGrowth === true && this.#files.ours(id) === undefined) throw canceled();
+    const more = this.#moreOf(request);
     let shortage: Shortage | undefined;
     const fits = (sum: Amounts) => {
       shortage = shortIn(more, sum, budget);
       return shortage === undefined;
     };
     const taken =
-      before === undefined
-        ? this.#files.take(id, amounts, { kind, lane, record, owner: this.#us }, fits)
-        : this.#files.change(id, before, amounts, fits);
-    if (!taken && shortage !== undefined) return shortage;
-    this.#ours.set(id, amounts);
-    return null;
+      request.isGrowth === true
+        ? this.#files.change(id, amounts, fits)
+        : this.#files.take(id, amounts, { kind, lane, record }, fits);
+    return taken ? null : (shortage ?? null);
+  }
+
+  /** What it asks for beyond what it has. */
+  #moreOf({ id, amounts, isGrowth }: AdmissionRequest): Amounts {
+    const before = isGrowth === true ? this.#files.ours(id) : undefined;
+    return before === undefined ? amounts : mapAmounts((resource) => amounts[resource] - before[resource]);
+  }
+
+  /** What frees up is kept for those whom nobody may pass; who does not want to wait does not pass them either. */
+  #refuseToPass(request: AdmissionRequest): void {
+    const first = this.#line.unpassable(performance.now());
+    if (first === undefined) return;
+    const { resource, free } = first.shortage;
+    const needed = this.#moreOf(request)[resource];
+    if (needed > 0) throw noRoom({ resource, needed, free, isKept: true }, 0);
   }
 
   #wait(request: AdmissionRequest, options: AdmitOptions & { readonly waitMs: number }): Promise<void> {
@@ -308,7 +300,15 @@ export class Governor {
 
   #serveLine(): void {
     this.#line.serve((pending) => {
-      const shortage = this.#try(pending.request);
+      let shortage: Shortage | null;
+      try {
+        shortage = this.#try(pending.request);
+      } catch (error) {
+        const refusal = HoldfastError.from(error);
+        if (refusal.code !== "canceled" && refusal.code !== "sandbox_exists") throw error;
+        pending.settle({ admitted: false, error: refusal });
+        return true;
+      }
       if (shortage === null) {
         pending.settle({ admitted: true });
         return true;
@@ -337,11 +337,10 @@ export class Governor {
     }
   }
 
-  #refuseImpossible({ id, amounts }: AdmissionRequest): void {
-    const { capacity, reserve } = this.#readBudget();
+  #refuseImpossible({ id, amounts }: AdmissionRequest, { capacity, reserve }: HostBudget): void {
     const resource = shortOf(amounts, capacity);
     // What it has already cannot be refused to it, whatever has become of the host.
-    if (resource === undefined || amounts[resource] <= (this.#ours.get(id)?.[resource] ?? 0)) return;
+    if (resource === undefined || amounts[resource] <= (this.#files.ours(id)?.[resource] ?? 0)) return;
     const { word, show } = RESOURCE_WORDS[resource];
     throw new HoldfastError(
       "invalid_argument",
@@ -366,8 +365,6 @@ function shortIn(asked: Amounts, sum: Amounts, { room }: HostBudget): Shortage |
   return resource === undefined ? undefined : { resource, needed: asked[resource], free: Math.max(0, free[resource]) };
 }
 
-const isSame = (a: Amounts, b: Amounts): boolean => RESOURCES.every((resource) => a[resource] === b[resource]);
-
 /** Whoever is told may fail at what it does with it; that is no reason for others not to be served. */
 function tellSafely(tell: () => void): void {
   try {
@@ -381,12 +378,12 @@ function canceled(): HoldfastError {
   return new HoldfastError("canceled", "the operation was canceled while it waited for room on the host");
 }
 
-function noRoom({ resource, needed, free }: Shortage, waitedMs: number): HoldfastError {
+function noRoom({ resource, needed, free, isKept }: Shortage, waitedMs: number): HoldfastError {
   const { word, show } = RESOURCE_WORDS[resource];
   const waited = waitedMs === 0 ? "" : ` after ${Math.round(waitedMs / 100) / 10} s of waiting`;
   return new HoldfastError(
     "host_capacity",
-    `the host has no room${waited}: ${show(needed)} of ${word} are needed, ${show(free)} are free`,
+    `the host has no room${waited}: ${show(needed)} of ${word} are needed, ${show(free)} are free${isKept === true ? " and kept for somebody who waits already" : ""}`,
     {
       hint: "End sandboxes that are no longer needed, ask for less, or try again later.",
       details: { resource, needed, free, retryAfterSeconds: RETRY_AFTER_SECONDS },

@@ -16,6 +16,10 @@ export interface Waiter {
 /** How long a waiter may be passed by smaller ones. */
 export const PATIENCE_MS = 10_000;
 
+function isUnpassable(waiter: Waiter, now: number): boolean {
+  return waiter.urgent === true || now - waiter.since >= PATIENCE_MS;
+}
+
 export class WaitingLine<W extends Waiter> {
   /** In the order of their turns: the first lane is next. */
   readonly #lanes = new Map<string, W[]>();
@@ -79,9 +83,15 @@ export class WaitingLine<W extends Waiter> {
           progressed = true;
           break;
         }
-        if (waiter.urgent === true || now - waiter.since >= PATIENCE_MS) return;
+        if (isUnpassable(waiter, now)) return;
       }
     }
+  }
+
+  /** The first whom nobody may pass any more, if there is one. */
+  unpassable(now: number): W | undefined {
+    const first = this.#heads(now)[0];
+    return first !== undefined && isUnpassable(first, now) ? first : undefined;
   }
 
   /** The first of each lane; those whose patience is over before all others, the longest waiting first. */
