@@ -106,7 +106,14 @@ function ourDescriptors(): string[] {
   });
 }
 
+const warnings: string[] = [];
+process.on("warning", ({ name, stack }) => {
+  if (name === "MaxListenersExceededWarning") warnings.push(`${warnings.length}: ${stack}`);
+});
+
 const inventories = {
+  /** Node's own: of listeners that somebody forgot to take away. */
+  warnings: () => [...warnings],
   sandboxCgroups,
   ourProcesses,
   mounts,

@@ -100,6 +100,8 @@ class Server implements ServerInUse {
   #child: ChildProcessByStdio<null, Readable, Readable> | undefined;
   #announcement: Announcement | undefined;
   #log = "";
+  /** Of Node itself: of leaks, and of what will be no more. */
+  readonly #warnings: string[] = [];
   #wasKilled = false;
   #apiKey = "";
   stateDirectory = "";
@@ -155,6 +157,7 @@ class Server implements ServerInUse {
     this.#child = child;
     child.stderr.setEncoding("utf8").on("data", (text: string) => {
       this.#log = (this.#log + text).slice(-LOG_CHARACTERS);
+      this.#warnings.push(...(text.match(/^\(node:\d+\).*Warning.*$/gm) ?? []));
     });
     const lines = createInterface({ input: child.stdout });
     const ended = once(child, "close");
@@ -202,6 +205,7 @@ class Server implements ServerInUse {
     }
     this.#child = undefined;
     expect(result, `the end of the server after SIGTERM; its log: ${this.#log}`).toEqual([0, null]);
+    expect(this.#warnings).toEqual([]);
   }
 
   async call<T>(method: string, path: string, body?: unknown, headers: Readonly<Record<string, string>> = {}) {

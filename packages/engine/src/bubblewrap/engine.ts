@@ -19,6 +19,7 @@ import type { Admission, BudgetReport, HostCapacity, Waited } from "../governor/
 import { GuestConnection } from "../guest/connection.js";
 import { findProgram } from "../host/find-program.js";
 import { Launcher } from "../host/launcher.js";
+import { linkSignals } from "../host/linked-signal.js";
 import type { Log } from "../host/log.js";
 import { bootId, ourIdentity } from "../host/processes.js";
 import { listUidClaims, removeStaleUidClaims } from "../host/uid-ranges.js";
@@ -220,7 +221,7 @@ export class BubblewrapEngine implements Engine {
     const record = this.#host.records.read(id);
     const start = (signal: AbortSignal) => bootStopped(this.#host, id, { signal });
     // What is not stopped takes nothing more; the refusal is the start's own.
-    if (!isStopped(record)) return this.#track(start(this.#signalOr(options.signal)));
+    if (!isStopped(record)) return this.#track(this.#withSignal([options.signal], start));
     return this.#track(this.#admitted(id, { limits: record.limits, ...options }, start)).catch((error: unknown) => {
       if (!(error instanceof HoldfastError) || error.code !== "sandbox_exists") throw error;
       throw new HoldfastError("sandbox_busy", `sandbox ${id} is just being started`, {
@@ -237,13 +238,11 @@ export class BubblewrapEngine implements Engine {
     start: (signal: AbortSignal) => Promise<BubblewrapSandbox>,
   ): Promise<BubblewrapSandbox> {
     const { governor } = this.#host;
-    const signal = this.#signalOr(given);
-    await governor.reserve(admissionRequest(this.#host, id, { limits, admission }), {
-      ...admission,
-      signal: admission?.signal === undefined ? signal : AbortSignal.any([admission.signal, signal]),
-    });
+    await this.#withSignal([given, admission?.signal], (signal) =>
+      governor.reserve(admissionRequest(this.#host, id, { limits, admission }), { ...admission, signal }),
+    );
     try {
-      return await start(signal);
+      return await this.#withSignal([given], start);
     } catch (error) {
       // What could not be taken down whole goes on counting, until the sweep that finishes it.
       if (this.#host.cgroups.open(id) === undefined) governor.release(id);
@@ -292,8 +291,16 @@ export class BubblewrapEngine implements Engine {
   }
 
   /** Everything under way ends with us. */
-  #signalOr(signal: AbortSignal | undefined): AbortSignal {
-    return signal === undefined ? this.#closing.signal : AbortSignal.any([signal, this.#closing.signal]);
+  async #withSignal<T>(
+    signals: readonly (AbortSignal | undefined)[],
+    work: (signal: AbortSignal) => Promise<T>,
+  ): Promise<T> {
+    const { signal, unlink } = linkSignals([...signals, this.#closing.signal]);
+    try {
+      return await work(signal);
+    } finally {
+      unlink();
+    }
   }
 
   async #track(creation: Promise<BubblewrapSandbox>): Promise<BubblewrapSandbox> {
