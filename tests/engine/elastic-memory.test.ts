@@ -111,6 +111,7 @@ describe("a program that needs 600 MiB, in a sandbox of 128 MiB", { timeout: pat
     expect(limitHistory[0]?.fromBytes).toBe(START);
     expect(limitHistory.at(-1)?.toBytes).toBe(256 * MIB);
     expect(ended.message).toContain("which had moved from 128 MiB to");
+    expect(ended.message).toMatch(/Try --memory 128m\.\.512m\.$/);
     // The sandbox lives on, and so do commands that fit.
     expect((await shell(sandbox, "echo on")).stdout).toBe("on\n");
     expect(events.at(-1)?.kind).toMatch(/grown|let_go/);

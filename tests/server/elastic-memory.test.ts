@@ -54,6 +54,7 @@ describe("a sandbox with memory: { start, max }", { timeout: patienceMs(60_000) 
     const ending = await sandbox.run(needs(900));
     expect(ending.cause).toMatchObject({ kind: "out_of_memory", scope: "sandbox" });
     expect(ending.message).toContain("which had moved from 128 MiB");
+    expect(ending.message).toContain("It could grow to 1 GiB, but the host had no room.");
     const kinds = (await eventsOf(sandbox.id)).map(({ kind }) => kind);
     expect(kinds).toEqual(expect.arrayContaining(["memory_held", "waiting_for_memory", "memory_let_go"]));
     await Promise.all([neighbour.kill(), sandbox.kill()]);

@@ -76,7 +76,15 @@ function findOutOfMemory(evidence: Evidence): OutOfMemory | undefined {
     peakBytes: counters.memoryPeakBytes ?? null,
     kills: counters.oomKills,
     victims: evidence.victims,
-    ...(scope === "sandbox" && (evidence.limitHistory?.length ?? 0) > 0 && { limitHistory: evidence.limitHistory }),
+    ...(scope === "sandbox" && growthOf(evidence)),
+  };
+}
+
+function growthOf({ sandboxLimits, limitHistory = [] }: Evidence): Pick<OutOfMemory, "limitHistory" | "ceilingBytes"> {
+  const { memoryMaxBytes } = sandboxLimits;
+  return {
+    ...(limitHistory.length > 0 && { limitHistory }),
+    ...(memoryMaxBytes !== undefined && { ceilingBytes: memoryMaxBytes }),
   };
 }
 

@@ -31,6 +31,8 @@ export interface OutOfMemory {
   readonly victims: readonly OomVictim[];
   /** How the limit had moved until then, if it is one that does; the newest last. */
   readonly limitHistory?: readonly MemoryLimitChange[];
+  /** How far it may grow, if it is one that does. A limit below it means that the host had no room for more. */
+  readonly ceilingBytes?: number;
 }
 
 export interface OutOfPids {

@@ -29,6 +29,14 @@ function describeLimitHistory({ limitHistory = [] }: OutOfMemory): string {
   return `which had moved from ${formatBytes(first.fromBytes)} to ${way}`;
 }
 
+function adviseOnMemory({ limitHistory = [], ceilingBytes }: OutOfMemory, limitBytes: number, flag: string): string {
+  if (ceilingBytes !== undefined && limitBytes < ceilingBytes) {
+    return `It could grow to ${formatBytes(ceilingBytes)}, but the host had no room. Run fewer sandboxes at once, or try again later.`;
+  }
+  const start = limitHistory[0] === undefined ? "" : `${sizeFlag(limitHistory[0].fromBytes)}..`;
+  return `Try ${flag} ${start}${sizeFlag(nextMemoryBytes(limitBytes))}.`;
+}
+
 function describeOutOfMemory(cause: OutOfMemory, memoryFlag = MEMORY_FLAG): string {
   const limit = cause.limitBytes === null ? "" : `limit ${formatBytes(cause.limitBytes)}`;
   const peak = cause.peakBytes === null ? "" : `peak ${formatBytes(cause.peakBytes)}`;
@@ -38,7 +46,7 @@ function describeOutOfMemory(cause: OutOfMemory, memoryFlag = MEMORY_FLAG): stri
   if (cause.scope === "host") {
     return `the host itself ran out of memory (${numbers}). Run fewer sandboxes at once, or give the host more memory.`;
   }
-  const advice = cause.limitBytes === null ? "" : ` Try ${memoryFlag} ${sizeFlag(nextMemoryBytes(cause.limitBytes))}.`;
+  const advice = cause.limitBytes === null ? "" : ` ${adviseOnMemory(cause, cause.limitBytes, memoryFlag)}`;
   const whose = cause.scope === "command" ? "the command's own " : "";
   return `${whose}${numbers}.${advice}`;
 }
