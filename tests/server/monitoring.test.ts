@@ -116,6 +116,9 @@ describe("the alerts", () => {
     holdfast_pool_hits_total: "0+9x60",
     holdfast_pool_misses_total: "0+1x60",
     holdfast_pressure_stage: "0x60",
+    holdfast_pressure_frozen_total: "3x60",
+    'holdfast_pressure_refused_total{work="create",code="host_pressure",scope="host"}': "2x60",
+    'holdfast_pressure_refused_total{work="command",code="pid_pressure",scope="sandbox"}': "0+9x60",
     'holdfast_create_seconds_bucket{how="cold",le="1"}': "0+10x60",
     'holdfast_create_seconds_bucket{how="cold",le="5"}': "0+10x60",
     'holdfast_create_seconds_bucket{how="cold",le="+Inf"}': "0+10x60",
@@ -142,6 +145,11 @@ describe("the alerts", () => {
     ["HoldfastOutOfMemory", { 'holdfast_command_incidents_total{kind="out_of_memory"}': "0+10x60" }],
     ["HoldfastPoolMisses", { holdfast_pool_misses_total: "0+5x60" }],
     ["HoldfastUnderPressure", { holdfast_pressure_stage: "2x60" }],
+    [
+      "HoldfastPressureRefuses",
+      { 'holdfast_pressure_refused_total{work="create",code="host_pressure",scope="host"}': "0+1x60" },
+    ],
+    ["HoldfastFreezes", { holdfast_pressure_frozen_total: "0+1x60" }],
     ["HoldfastSlowStart", { 'holdfast_create_seconds_bucket{how="cold",le="1"}': "0+1x60" }],
     ["HoldfastScrapeIncomplete", { 'holdfast_scrape_failures_total{part="host"}': "0+1x60" }],
   ];

@@ -12,6 +12,7 @@ import type {
 } from "@holdfast/protocol";
 import { afterAll, afterEach, describe, expect, test } from "vitest";
 import { patienceMs } from "../helpers/scale.js";
+import { scrape } from "../helpers/scrape.js";
 import { makeSmallHost } from "../helpers/small-host.js";
 import { useServer } from "../helpers/use-server.js";
 
@@ -261,6 +262,17 @@ describe("a host that runs short", () => {
     await end(busy.id, busy.command);
     for (const { id } of [idle, other, low]) await expect.poll(() => frozen(id), OUTPUT_POLL).toBe(false);
     expect((await eventsOf(other.id, "thawed"))[0]?.message).toMatch(/has memory again/);
+    const counted = async () => {
+      const now = await scrape(server);
+      const { frozen, thawed } = (await host()).pressure.totals;
+      return [
+        now.value("holdfast_pressure_frozen_total") === frozen,
+        now.value("holdfast_pressure_thawed_total") === thawed,
+        // Each of the three, and one of them twice.
+        frozen >= 4 && thawed >= 4,
+      ];
+    };
+    await expect.poll(counted, OUTPUT_POLL).toEqual([true, true, true]);
     expect(await hasEnded(low.id, counting.id)).toBe(false);
   });
 
@@ -287,6 +299,7 @@ describe("a host that runs short", () => {
     await server.call("POST", `/v1/sandboxes/${paused.id}/pause`, { memory: true });
     const busy = await fill(820);
     await stageIs("refuse");
+    const before = await scrape(server);
     const refusals = [
       await server.call<ErrorBody>("POST", "/v1/sandboxes", { limits: { memoryBytes: 16 * MIB } }),
       await server.call<ErrorBody>("POST", "/sandboxes", { templateID: "base" }),
@@ -302,7 +315,23 @@ describe("a host that runs short", () => {
     expect(await hasEnded(busy.id, busy.command)).toBe(false);
     const stages = (await host()).pressure.events.filter(({ kind }) => kind === "pressure");
     expect(stages.at(-1)?.data).toMatchObject({ to: "refuse", direction: "up" });
-    expect((await host()).pressure.totals.refused).toBeGreaterThanOrEqual(4);
+    expect((await host()).pressure.totals.refused).toBeGreaterThanOrEqual(5);
+    const refused = (work: string) =>
+      `holdfast_pressure_refused_total{work="${work}",code="host_pressure",scope="host"}`;
+    const wanted = {
+      [refused("create")]: 3,
+      [refused("resume")]: 1,
+      [refused("command")]: 1,
+      [refused("build")]: 0,
+      'holdfast_create_failures_total{code="host_pressure"}': 4,
+    };
+    const counted = async () => {
+      const now = await scrape(server);
+      return Object.fromEntries(
+        Object.keys(wanted).map((series) => [series, (now.value(series) ?? Number.NaN) - (before.value(series) ?? 0)]),
+      );
+    };
+    await expect.poll(counted, OUTPUT_POLL).toEqual(wanted);
     await end(busy.id, busy.command);
     await expect.poll(async () => (await start(id, ["true"])).status, OUTPUT_POLL).toBe(201);
   });
@@ -316,6 +345,8 @@ describe("a host that runs short", () => {
     });
     expect([refused.status, refused.body.code]).toEqual([503, "pid_pressure"]);
     expect(refused.body.details).toMatchObject({ scope: "host" });
+    const series = 'holdfast_pressure_refused_total{work="create",code="pid_pressure",scope="host"}';
+    await expect.poll(async () => (await scrape(server)).value(series), OUTPUT_POLL).toBe(1);
     expect(await hasEnded(id, command)).toBe(false);
     await end(id, command);
     await expect.poll(async () => (await start(id, ["true"])).status, OUTPUT_POLL).toBe(201);

@@ -113,7 +113,7 @@ export class TemplateBuilds {
     const digests = await this.#filesOf(caller, body);
     const { recipe, leadingSteps, forceFrom } = recipeFromTemplate(body, from, (hash) => digests.get(hash) as Digest);
     await requireRegistriesOf(this.#parts, caller, recipe);
-    this.#parts.sandboxes.requireCalm();
+    this.#parts.sandboxes.requireCalm("build");
     if (!(await store.templates.claimBuild(row.id, { leadingSteps, startedAt: new Date() }))) {
       throw invalidArgument("buildID", row.id, "a build that has not been started before");
     }

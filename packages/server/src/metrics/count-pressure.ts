@@ -19,11 +19,16 @@ export function countPressure(metrics: Metrics): (happening: PressureHappening) 
         metrics.orphansReaped(happening.count);
         break;
       case "cleanUpFailures":
-        for (let i = 0; i < happening.count; i++) metrics.cleanUpFailed("sandbox");
+        metrics.cleanUpFailed("sandbox", happening.count);
         break;
       case "frozen":
+        metrics.frozen(happening.count);
+        break;
       case "thawed":
+        metrics.thawed(happening.count);
+        break;
       case "refused":
+        metrics.refused(happening);
         break;
     }
   };

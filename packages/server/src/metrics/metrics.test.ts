@@ -76,6 +76,7 @@ test("each way to tell it something moves one number", async () => {
     ["holdfast_zombies_reaped_total 5", (metrics) => metrics.zombiesReaped(5)],
     ["holdfast_pressure_stage 2", (metrics) => metrics.pressureStage(2)],
     ['holdfast_clean_up_failures_total{what="layer"} 1', (metrics) => metrics.cleanUpFailed("layer")],
+    ['holdfast_clean_up_failures_total{what="sandbox"} 9', (metrics) => metrics.cleanUpFailed("sandbox", 9)],
   ];
   const zero = await new Metrics().registry.metrics();
   for (const [line, move] of moves) {

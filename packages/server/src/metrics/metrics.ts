@@ -13,6 +13,7 @@ import {
   type SandboxEnding,
 } from "@holdfast/protocol";
 import { Counter, Gauge, Histogram, Registry } from "prom-client";
+import { REFUSAL_CODES, REFUSAL_SCOPES, REFUSED_WORK, type Refusal } from "../pressure/refusals.js";
 
 export const CREATION_WAYS = ["cold", "warm", "fork", "resume"] as const;
 export type CreationWay = (typeof CREATION_WAYS)[number];
@@ -106,6 +107,19 @@ export class Metrics {
     "Processes and sandboxes that nobody answered for any more and that were ended",
   );
   readonly #zombies = this.#counter("holdfast_zombies_reaped_total", "Dead processes that were waited for in time");
+  readonly #frozen = this.#counter(
+    "holdfast_pressure_frozen_total",
+    "Sandboxes that were made to stand still because the host was short of memory",
+  );
+  readonly #thawed = this.#counter(
+    "holdfast_pressure_thawed_total",
+    "Sandboxes that were let go on after that: they were used, or the host had memory again",
+  );
+  readonly #refused = this.#counter(
+    "holdfast_pressure_refused_total",
+    "What was not begun because the host, or the sandbox that it was for, was short of memory or processes",
+    { work: REFUSED_WORK, code: REFUSAL_CODES, scope: REFUSAL_SCOPES },
+  );
   readonly #stage = this.#gauge(
     "holdfast_pressure_stage",
     "How far the host's pressure has driven us: 0 is none, higher is worse",
@@ -158,8 +172,8 @@ export class Metrics {
     this.#waits.observe({ outcome }, waitedMs / 1000);
   }
 
-  cleanUpFailed(what: NonNullable<LogFacts["left"]>): void {
-    this.#cleanUpFailures.inc({ what });
+  cleanUpFailed(what: NonNullable<LogFacts["left"]>, count = 1): void {
+    this.#cleanUpFailures.inc({ what }, count);
   }
 
   buildBegan(): void {
@@ -211,6 +225,20 @@ export class Metrics {
     this.#zombies.inc(count);
   }
 
+  frozen(count: number): void {
+    this.#frozen.inc(count);
+  }
+
+  thawed(count: number): void {
+    this.#thawed.inc(count);
+  }
+
+  /** A sandbox that is refused before it is begun has failed like any other. */
+  refused({ code, scope, work }: Refusal): void {
+    this.#refused.inc({ code, scope, work });
+    if (work === "create" || work === "resume") this.#createFailures.inc({ code });
+  }
+
   pressureStage(stage: number): void {
     this.#stage.set(stage);
   }
@@ -247,11 +275,13 @@ function labelsOf<Label extends string>(labels: Readonly<Record<Label, readonly 
   return Object.keys(labels ?? {}) as Label[];
 }
 
-/** Of the one label that there is; none has two. */
+/** Of all values of all labels; none if there are no labels. */
 function combinations<Label extends string>(
   labels: Readonly<Record<Label, readonly string[]>> | undefined,
 ): Record<Label, string>[] {
-  return labelsOf(labels).flatMap((label) =>
-    (labels?.[label] ?? []).map((value) => ({ [label]: value }) as Record<Label, string>),
-  );
+  let all: Partial<Record<Label, string>>[] = labels === undefined ? [] : [{}];
+  for (const label of labelsOf(labels)) {
+    all = all.flatMap((each) => (labels?.[label] ?? []).map((value) => ({ ...each, [label]: value })));
+  }
+  return all as Record<Label, string>[];
 }

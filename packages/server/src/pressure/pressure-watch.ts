@@ -8,8 +8,8 @@ import type { Logger } from "pino";
 import type { NewEvent } from "../store/store.js";
 import { freezeFor, thawFor, type WatchedLife, whyFreeze } from "./freezer.js";
 import { HostWatch } from "./host-watch.js";
-import { pressureEvents } from "./pressure-events.js";
-import { hostPressure, pidPressure } from "./refusals.js";
+import { type ProcessFigures, pressureEvents } from "./pressure-events.js";
+import { hostPressure, pidPressure, type Refusal, type RefusedWork } from "./refusals.js";
 import { SandboxWatch } from "./sandbox-watch.js";
 import type { PressureSettings } from "./settings.js";
 import { type PressureHappening, Tally } from "./tally.js";
@@ -76,15 +76,9 @@ export class PressureWatch {
   }
 
   /** Throws while nothing new may be begun on the host. */
-  requireCalm(): void {
-    const { retryAfterSeconds } = this;
-    if (this.#host.isProcessesAtLeast("refuse")) {
-      throw this.#refusal(pidPressure("host", { ...this.#host.processFigures, retryAfterSeconds }));
-    }
-    if (this.#host.isMemoryAtLeast("refuse")) {
-      const { memoryStage: stage, memoryPercent: percent } = this.#host;
-      throw this.#refusal(hostPressure("host", { stage, percent, retryAfterSeconds }));
-    }
+  requireCalm(work: RefusedWork): void {
+    if (this.#host.isProcessesAtLeast("refuse")) throw this.#shortOfProcesses("host", work, this.#host.processFigures);
+    if (this.#host.isMemoryAtLeast("refuse")) throw this.#shortOfMemory("host", work, this.#host);
   }
 
   /** No stage is left sooner. */
@@ -103,31 +97,26 @@ export class PressureWatch {
 
   /** Resolves when another command may be started in it, to what is to be called when that has ended. */
   async admitCommand(id: SandboxId): Promise<() => void> {
-    this.requireCalm();
+    this.requireCalm("command");
     const life = this.#parts.find(id);
     const watch = this.#watchOf(id);
     if (life !== undefined) this.#look(life);
-    const { retryAfterSeconds } = this;
     // The stage is left late, so that it does not flutter; whoever asks is told how things are now.
     const isDue = performance.now() - watch.cleanedUpAtMs >= CLEAN_UP_FOR_ONE_MS;
     if (watch.isFullOfProcesses && life !== undefined && isDue) {
       await this.#cleanUp(life, watch);
       this.#look(life);
     }
-    if (watch.isFullOfProcesses) throw this.#refusal(pidPressure("sandbox", { ...watch.figures, retryAfterSeconds }));
-    const { memoryStage: stage, memoryPercent: percent } = watch;
+    if (watch.isFullOfProcesses) throw this.#shortOfProcesses("sandbox", "command", watch.figures);
     // One is let in where none runs: somebody has to be able to make room.
     if (watch.isMemoryAtLeast("refuse") && life?.sandbox?.gauge.isBusy === true) {
-      throw this.#refusal(hostPressure("sandbox", { stage, percent, retryAfterSeconds }));
+      throw this.#shortOfMemory("sandbox", "command", watch);
     }
     if (!this.#isThrottled(watch)) return () => {};
     const end = await watch.turns.take(this.#parts.settings.throttleWaitMs);
     if (end !== undefined) return end;
-    const scope = watch.isMemoryAtLeast("throttle") ? "sandbox" : "host";
-    const facts = scope === "sandbox" ? watch : this.#host;
-    throw this.#refusal(
-      hostPressure(scope, { stage: facts.memoryStage, percent: facts.memoryPercent, retryAfterSeconds }),
-    );
+    const isItsOwn = watch.isMemoryAtLeast("throttle");
+    throw this.#shortOfMemory(isItsOwn ? "sandbox" : "host", "command", isItsOwn ? watch : this.#host);
   }
 
   pressureOf(id: SandboxId): SandboxPressure | null {
@@ -149,9 +138,18 @@ export class PressureWatch {
     return { memory, processes: { ...processes, ...counts }, frozen, events, totals: this.#tally.totals };
   }
 
-  #refusal(error: HoldfastError): HoldfastError {
-    this.#tally.refused(error.code);
-    return error;
+  #shortOfMemory(
+    scope: Refusal["scope"],
+    work: RefusedWork,
+    { memoryStage: stage, memoryPercent: percent }: Pick<HostWatch, "memoryStage" | "memoryPercent">,
+  ): HoldfastError {
+    this.#tally.refused({ code: "host_pressure", scope, work });
+    return hostPressure(scope, { stage, percent, retryAfterSeconds: this.retryAfterSeconds });
+  }
+
+  #shortOfProcesses(scope: Refusal["scope"], work: RefusedWork, figures: ProcessFigures): HoldfastError {
+    this.#tally.refused({ code: "pid_pressure", scope, work });
+    return pidPressure(scope, { ...figures, retryAfterSeconds: this.retryAfterSeconds });
   }
 
   #isThrottled(watch: SandboxWatch): boolean {

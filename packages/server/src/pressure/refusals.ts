@@ -1,7 +1,19 @@
 /** Work that is not begun now, because it would harm what runs. */
 import { HoldfastError } from "@holdfast/protocol";
 
-type Scope = "host" | "sandbox";
+export const REFUSAL_SCOPES = ["host", "sandbox"] as const;
+type Scope = (typeof REFUSAL_SCOPES)[number];
+export const REFUSAL_CODES = ["host_pressure", "pid_pressure"] as const;
+/** What was to be begun. Forks are creations; what a request wakes is resumed. */
+export const REFUSED_WORK = ["create", "resume", "command", "build"] as const;
+export type RefusedWork = (typeof REFUSED_WORK)[number];
+
+export interface Refusal {
+  readonly code: (typeof REFUSAL_CODES)[number];
+  /** Who is short of something. */
+  readonly scope: Scope;
+  readonly work: RefusedWork;
+}
 
 const WHO: Readonly<Record<Scope, string>> = { host: "the host", sandbox: "the sandbox" };
 

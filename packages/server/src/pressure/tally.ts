@@ -1,6 +1,7 @@
 /** Counts what happens, and tells whoever wants to count it otherwise: metrics. */
 import type { CleanUpReport, Crossing } from "@holdfast/engine";
-import type { ErrorCode, PressureTotals } from "@holdfast/protocol";
+import type { PressureTotals } from "@holdfast/protocol";
+import type { Refusal } from "./refusals.js";
 
 export type PressureHappening =
   | {
@@ -12,7 +13,7 @@ export type PressureHappening =
       readonly direction: "up" | "down";
     }
   | { readonly kind: Exclude<keyof PressureTotals, "crossings" | "refused">; readonly count: number }
-  | { readonly kind: "refused"; readonly code: ErrorCode };
+  | ({ readonly kind: "refused" } & Refusal);
 
 export class Tally {
   readonly #observe: (happening: PressureHappening) => void;
@@ -41,9 +42,9 @@ export class Tally {
     this.#observe({ kind: "crossing", scope, what, from, to, direction });
   }
 
-  refused(code: ErrorCode): void {
+  refused(refusal: Refusal): void {
     this.#totals.refused += 1;
-    this.#observe({ kind: "refused", code });
+    this.#observe({ kind: "refused", ...refusal });
   }
 
   cleanedUp({ zombiesReaped, orphansEnded, failed }: CleanUpReport): void {

@@ -17,6 +17,7 @@ import {
 } from "@holdfast/protocol";
 import { countLives, type SandboxCounts } from "../metrics/sandbox-gauges.js";
 import { PressureWatch } from "../pressure/pressure-watch.js";
+import type { RefusedWork } from "../pressure/refusals.js";
 import { pressureSettings } from "../pressure/settings.js";
 import type { CommandRow, EventRow, NetworkSettings, SampleRow, SandboxQuery, SandboxRow } from "../store/store.js";
 import { checkAgainstHost, checkPriority, checkTimeout } from "./check-request.js";
@@ -159,7 +160,7 @@ export class SandboxService implements Sandboxes {
   ): Promise<SandboxRow> {
     checkTimeout(request.timeoutMs, this.#parts.config);
     checkPriority(request.metadata);
-    this.#pressure.requireCalm();
+    this.#pressure.requireCalm("create");
     const source = this.sources.resolve(caller, request);
     if (Object.keys(request.limits).length > 0) await checkAgainstHost(request.limits, this.#parts.engine);
     const keyId = keyIdOf(caller);
@@ -223,7 +224,7 @@ export class SandboxService implements Sandboxes {
   async fork(caller: Caller, id: string, options: { count: number; timeoutMs?: number | undefined }): Promise<Forked> {
     const timeoutMs = options.timeoutMs ?? (await this.findAlive(caller, id)).timeoutMs;
     checkTimeout(timeoutMs, this.#parts.config);
-    this.#pressure.requireCalm();
+    this.#pressure.requireCalm("create");
     const life = await this.#life(caller, id);
     const point = await life.withSandbox(async (sandbox) => {
       const result = await prepareFork(this.#parts.images.context, sandbox);
@@ -305,7 +306,7 @@ export class SandboxService implements Sandboxes {
   ): Promise<{ row: SandboxRow; resumed: boolean }> {
     checkTimeout(options.timeoutMs ?? 0, this.#parts.config);
     const life = await this.#life(caller, id);
-    if (life.row.status === "paused") this.#pressure.requireCalm();
+    if (life.row.status === "paused") this.#pressure.requireCalm("resume");
     await this.#pressure.use(life);
     return life.resume(options);
   }
@@ -417,7 +418,7 @@ export class SandboxService implements Sandboxes {
   }
 
   async #open(life: SandboxLife, options: { readonly wake: boolean }): Promise<Opened> {
-    if (options.wake && life.row.status === "paused" && life.row.autoResume) this.#pressure.requireCalm();
+    if (options.wake && life.row.status === "paused" && life.row.autoResume) this.#pressure.requireCalm("resume");
     const opened = await life.open(options);
     if (opened.kind === "running") await this.#pressure.use(life, options);
     return opened;
@@ -427,8 +428,8 @@ export class SandboxService implements Sandboxes {
     return this.#pressure.pressureOf(id);
   }
 
-  requireCalm(): void {
-    this.#pressure.requireCalm();
+  requireCalm(work: RefusedWork): void {
+    this.#pressure.requireCalm(work);
   }
 
   mayWarm(): boolean {

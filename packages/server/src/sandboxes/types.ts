@@ -15,6 +15,7 @@ import type {
   SandboxLimits,
   SandboxPressure,
 } from "@holdfast/protocol";
+import type { RefusedWork } from "../pressure/refusals.js";
 import type {
   CommandRow,
   EventRow,
@@ -141,7 +142,7 @@ export interface Sandboxes {
   /** Null for one that this server does not have running. */
   pressureOf(id: SandboxId): SandboxPressure | null;
   /** Throws while the host is too short of memory or processes for anything new; what runs is not concerned. */
-  requireCalm(): void;
+  requireCalm(work: RefusedWork): void;
   /** Of what is promised to others a key sees the sums only. */
   host(caller: Caller): Promise<HostInfo>;
   /** Secrets of a sandbox are derived from the server's own, so they survive it and are stored nowhere. */

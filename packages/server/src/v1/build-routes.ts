@@ -81,7 +81,7 @@ export function buildRoutes(parts: ServerParts, streams: OpenStreams): FastifyPl
 
     app.post("/images/builds", { config: { maxBodyBytes: MAX_BUILD_BYTES } }, async (request, reply) => {
       const body = bodyOf(request, imageBodies.build);
-      sandboxes.requireCalm();
+      sandboxes.requireCalm("build");
       const recipe = parseRecipe(body.recipe, "recipe");
       await requireRegistriesOf(parts, request.caller, recipe);
       const build = await images.builder.start({
