@@ -5,6 +5,7 @@ import type { ImageName, ImageRecord, Owner } from "@holdfast/images";
 import type { Digest } from "@holdfast/recipe";
 import { describe, expect, test } from "vitest";
 import { createImageId } from "../../packages/images/src/store/ids.js";
+import { putNamed } from "../../packages/images/src/store/put-named.js";
 import { imageRecord, useImages } from "../helpers/use-images.js";
 
 const digest = (digits: string): Digest => `sha256:${digits.padEnd(64, "0")}`;
@@ -248,6 +249,43 @@ describe("names", () => {
     expect(inUse.store.names()).toHaveLength(1);
     expect(inUse.store.problems()).toHaveLength(2);
     expect(inUse.store.find("app:cut", null)).toBeUndefined();
+  });
+});
+
+describe("an image with its names", () => {
+  const inUse = useImages({ pool: "dir" });
+
+  /** Nobody can be called this. */
+  function blocked(): ImageName {
+    writeFileSync(join(inUse.store.directory, "names", "@operator", "blocked"), "in the way");
+    return named("blocked");
+  }
+  const nameFiles = () => readdirSync(join(inUse.store.directory, "names", "@operator")).sort();
+
+  test("is there with all of them", async () => {
+    const record = imageRecord({ layers: [await inUse.addLayer()] });
+    putNamed(inUse.store, record, [named("one"), named("two")]);
+    expect([inUse.store.find("one", null), inUse.store.find("two", null)]).toEqual([record, record]);
+  });
+
+  test("is not there at all if one of them cannot be had, and the others stand for what they stood for", async () => {
+    const before = await inUse.addImage();
+    inUse.store.setName(named("taken"), before.id);
+    const record = imageRecord({ layers: before.layers });
+    expect(() => putNamed(inUse.store, record, [named("taken"), named("new"), blocked()])).toThrow();
+    expect(inUse.store.list()).toEqual([before]);
+    expect(inUse.store.find("taken", null)).toEqual(before);
+    expect(nameFiles()).toEqual(["blocked", "taken"]);
+  });
+
+  test("stays as it was, under the names that it had, if it was there before", async () => {
+    const before = await inUse.addImage();
+    inUse.store.setName(named("own"), before.id);
+    const changed = { ...before, floor: { memoryBytes: 1 } } as ImageRecord;
+    expect(() => putNamed(inUse.store, changed, [named("own"), named("new"), blocked()])).toThrow();
+    expect(inUse.store.list()).toEqual([before]);
+    expect(inUse.store.find("own", null)).toEqual(before);
+    expect(nameFiles()).toEqual(["blocked", "own"]);
   });
 });
 

@@ -6,6 +6,7 @@ import type { BaseResolver } from "../context.js";
 import { claimImage, releaseClaims } from "../store/claims.js";
 import { createBuildId, createImageId } from "../store/ids.js";
 import { uniqueName } from "../store/process-tag.js";
+import { putNamed } from "../store/put-named.js";
 import { layersOf } from "../store/records.js";
 import type { Build, BuildFailure, BuildId, BuildInfo, BuildLogEntry, ImageRecord } from "../types.js";
 import { hasEnded, type StoredBuild } from "./build-files.js";
@@ -269,7 +270,7 @@ export class Ask implements Build {
   /** Another owner's, or one with other limits, of the very same content: it becomes one of their own, on the same layers. */
   #ordered(made: ImageRecord): ImageRecord {
     const { store, engine } = this.#parts.context;
-    const { owner, limits } = this.#order;
+    const { owner, limits, names } = this.#order;
     if ((made.owner === null || made.owner === owner) && hasLimits(made, limits)) return this.#named(made);
     const holder = `same-${uniqueName()}`;
     try {
@@ -277,8 +278,8 @@ export class Ask implements Build {
       const createdAt = new Date().toISOString();
       const buildId = this.#journal === undefined ? made.buildId : this.id;
       const record: ImageRecord = { ...made, id: createImageId(), owner, limits, createdAt, buildId };
-      store.put(record);
-      return this.#named(record);
+      putNamed(store, record, names);
+      return record;
     } finally {
       releaseClaims(store.directory, holder);
     }

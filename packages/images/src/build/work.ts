@@ -5,6 +5,7 @@ import { baseKey, type Digest } from "@holdfast/recipe";
 import type { ImagesContext } from "../context.js";
 import { claimImage } from "../store/claims.js";
 import { createImageId } from "../store/ids.js";
+import { putNamed } from "../store/put-named.js";
 import type { BuildFailure, BuildId, ImageRecord } from "../types.js";
 import { finishedConfig } from "./apply-step.js";
 import { type BuildFiles, HEARTBEAT_MS } from "./build-files.js";
@@ -151,11 +152,8 @@ class Work {
   }
 
   #put(record: ImageRecord): ImageRecord {
-    const { store } = this.#parts.context;
-    const { names } = this.#job.order;
     this.#signal.throwIfAborted();
-    store.put(record);
-    for (const name of names) store.setName(name, record.id);
+    putNamed(this.#parts.context.store, record, this.#job.order.names);
     return record;
   }
 

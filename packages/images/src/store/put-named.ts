@@ -3,17 +3,25 @@ import { join } from "node:path";
 import type { ImageId, ImageName, ImageRecord, ImageStore } from "../types.js";
 import { checkImageName } from "./reference.js";
 
-/** Writes an image and its names, or nothing: an image that nobody can call by what it was to be called is of no use. */
+/**
+ * Writes an image and its names, or nothing: an image that nobody can call by what it was to be called is of no use. One that
+ * was there before stays as it was.
+ */
 export function putNamed(store: ImageStore, record: ImageRecord, names: readonly ImageName[]): void {
   for (const name of names) checkImageName(name);
   const before = names.map((name) => ({ name, imageId: holderOf(store, name) }));
+  const earlier = store.get(record.id);
   store.put(record);
   try {
     for (const name of names) store.setName(name, record.id);
   } catch (error) {
-    for (const { name, imageId } of before) if (imageId !== undefined) setBack(store, name, imageId);
-    // Names that still stand for it stand for nothing now, which is the same as not being there.
-    rmSync(join(store.directory, "records", `${record.id}.json`), { force: true });
+    for (const { name, imageId } of before) {
+      // Those that were not reached, or that somebody else has taken meanwhile, are not ours to change.
+      if (imageId === record.id || holderOf(store, name) !== record.id) continue;
+      attempt(() => (imageId === undefined ? store.removeName(name) : store.setName(name, imageId)));
+    }
+    if (earlier !== undefined) attempt(() => store.put(earlier));
+    else rmSync(join(store.directory, "records", `${record.id}.json`), { force: true });
     throw error;
   }
 }
@@ -24,10 +32,10 @@ function holderOf(store: ImageStore, wanted: ImageName): ImageId | undefined {
     .find(({ name }) => name.owner === wanted.owner && name.name === wanted.name && name.tag === wanted.tag)?.imageId;
 }
 
-function setBack(store: ImageStore, name: ImageName, imageId: ImageId): void {
+function attempt(work: () => unknown): void {
   try {
-    store.setName(name, imageId);
+    work();
   } catch {
-    // What kept us from setting the new one keeps us from this too.
+    // What kept us from the new keeps us from the old, too.
   }
 }
