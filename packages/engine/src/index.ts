@@ -13,6 +13,8 @@ export { withHostLock } from "./host/host-lock.js";
 export { LEFTOVERS, type Log, type LogFacts } from "./host/log.js";
 export { bootId, identifyProcess, isAlive, ourIdentity, type ProcessIdentity } from "./host/processes.js";
 export * from "./layers.js";
+export { AddressRules } from "./network/address-rules.js";
+export { ADDRESS_RULE, isAddressRule } from "./network/policy.js";
 export { POOL_KINDS, type PoolKind } from "./storage/pool.js";
 export type { Volumes } from "./volumes.js";
 export * from "./warm.js";

@@ -1,55 +1,47 @@
-/** Which addresses keys may have the server speak to: as for build steps, and for both kinds of addresses. */
-import { BlockList, isIP } from "node:net";
+/** Which addresses of either kind may be spoken to under rules for IPv4. Those decide like a sandbox's own: see policy.ts. */
+import { BlockList, isIP, SocketAddress } from "node:net";
 import { networkInterfaces } from "node:os";
+import { parseIpv4 } from "./ipv4.js";
+import { ownAddresses } from "./own-addresses.js";
+import { NetworkPolicy } from "./policy.js";
 
-interface Rule {
-  readonly list: BlockList;
-  readonly prefixLength: number;
-  readonly port: number | undefined;
+const IPV4_INSIDE = /^::ffff:(\d+\.\d+\.\d+\.\d+)$/;
+
+/** This machine, link-local, multicast, and IPv4 addresses behind a translator. */
+const CLOSED = new BlockList();
+for (const [network, prefixLength] of [
+  ["::", 128],
+  ["::1", 128],
+  ["fe80::", 10],
+  ["ff00::", 8],
+  ["64:ff9b::", 96],
+] as const) {
+  CLOSED.addSubnet(network, prefixLength, "ipv6");
 }
 
-/** This machine, link-local (cloud metadata lives there), multicast, and whatever is above it. */
-const CLOSED = [
-  ...["0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/3"],
-  ...["::/128", "::1/128", "fe80::/10", "ff00::/8", "64:ff9b::/96"],
-].map((text) => ruleOf(text));
+const withoutZone = (address: string): string => address.replace(/%.*$/, "");
 
-function ruleOf(text: string): Rule {
-  const [, address = "", length, port] =
-    /^(.*?)(?:\/(\d+))?(?::(\d+))?$/.exec(isIP(text) === 6 ? `${text}/128` : text) ?? [];
-  const family = isIP(address) === 6 ? "ipv6" : "ipv4";
-  const prefixLength = length === undefined ? (family === "ipv6" ? 128 : 32) : Number(length);
-  const list = new BlockList();
-  list.addSubnet(address, prefixLength, family);
-  // Nothing at all is nothing of the other kind, either.
-  if (prefixLength === 0) list.addSubnet("::", 0, "ipv6");
-  return { list, prefixLength, port: port === undefined ? undefined : Number(port) };
-}
-
-function covers({ list, port }: Rule, address: string, at: number): boolean {
-  return (port === undefined || port === at) && list.check(address, isIP(address) === 6 ? "ipv6" : "ipv4");
-}
-
-function ownAddresses(): Rule[] {
-  const all = Object.values(networkInterfaces()).flatMap((list) => list ?? []);
-  return all.map(({ address }) => ruleOf(address.replace(/%.*$/, "")));
+function isOwnIpv6(address: string): boolean {
+  const own = new BlockList();
+  for (const each of Object.values(networkInterfaces()).flatMap((list) => list ?? [])) {
+    if (each.family === "IPv6") own.addAddress(withoutZone(each.address), "ipv6");
+  }
+  return own.check(address, "ipv6");
 }
 
 export class AddressRules {
-  readonly #allow: readonly Rule[];
-  readonly #deny: readonly Rule[];
+  readonly #policy: NetworkPolicy;
 
   constructor(rules: { readonly allow: readonly string[]; readonly deny: readonly string[] }) {
-    this.#allow = rules.allow.map(ruleOf);
-    this.#deny = rules.deny.map(ruleOf);
+    this.#policy = new NetworkPolicy(rules);
   }
 
-  /** What is closed needs a rule of its own that is at least as specific. */
-  allows(address: string, port: number): boolean {
-    const specificity = (rules: readonly Rule[]): number =>
-      Math.max(-1, ...rules.filter((rule) => covers(rule, address, port)).map(({ prefixLength }) => prefixLength));
-    const allowed = specificity(this.#allow);
-    if (specificity(this.#deny) >= Math.max(0, allowed)) return false;
-    return specificity([...CLOSED, ...ownAddresses()]) <= allowed;
+  allows(text: string, port: number): boolean {
+    const given = withoutZone(text);
+    if (isIP(given) === 0) return false;
+    const address = isIP(given) === 6 ? new SocketAddress({ address: given, family: "ipv6" }).address : given;
+    const ipv4 = parseIpv4(IPV4_INSIDE.exec(address)?.[1] ?? address);
+    if (ipv4 !== undefined) return this.#policy.allows(ipv4, port, ownAddresses());
+    return this.#policy.allowsOthers(port) && !CLOSED.check(address, "ipv6") && !isOwnIpv6(address);
   }
 }

@@ -25,20 +25,27 @@ const CLOSED_NETWORKS: readonly AddressRule[] = [
   { network: 0xe0000000, prefixLength: 3, port: undefined },
 ];
 
-const EXPECTED = "an IPv4 address or range such as 10.1.2.3, 10.0.0.0/8 or 10.1.2.3:443";
+export const ADDRESS_RULE = "an IPv4 address or range such as 10.1.2.3, 10.0.0.0/8 or 10.1.2.3:443";
 
 const masked = (address: number, prefixLength: number): number =>
   prefixLength === 0 ? 0 : (address & (-1 << (32 - prefixLength))) >>> 0;
 
-function parseRule(entry: unknown, field: string): AddressRule {
+function readRule(entry: unknown): AddressRule | undefined {
   const match = typeof entry === "string" ? /^([0-9.]+)(?:\/(\d{1,2}))?(?::(\d{1,5}))?$/.exec(entry) : null;
   const address = match?.[1] === undefined ? undefined : parseIpv4(match[1]);
   const prefixLength = match?.[2] === undefined ? 32 : Number(match[2]);
   const port = match?.[3] === undefined ? undefined : Number(match[3]);
-  if (address === undefined || prefixLength > 32 || (port !== undefined && (port < 1 || port > 65535))) {
-    throw invalidArgument(field, entry, EXPECTED);
-  }
+  if (address === undefined || prefixLength > 32 || (port !== undefined && (port < 1 || port > 65535)))
+    return undefined;
   return { network: masked(address, prefixLength), prefixLength, port };
+}
+
+export const isAddressRule = (entry: unknown): boolean => readRule(entry) !== undefined;
+
+function parseRule(entry: unknown, field: string): AddressRule {
+  const rule = readRule(entry);
+  if (rule === undefined) throw invalidArgument(field, entry, ADDRESS_RULE);
+  return rule;
 }
 
 function parseRules(entries: unknown, field: string): AddressRule[] {
@@ -75,6 +82,17 @@ export class NetworkPolicy {
       ? [{ network: address, prefixLength: 32, port: undefined }]
       : CLOSED_NETWORKS;
     return mostSpecific(closed, address, port) <= allowed;
+  }
+
+  /** Of addresses that no rule can name, because they are no IPv4: what is said of all addresses holds for them, too. */
+  allowsOthers(port: number): boolean {
+    const ofAll = (rules: readonly AddressRule[]) =>
+      mostSpecific(
+        rules.filter(({ prefixLength }) => prefixLength === 0),
+        0,
+        port,
+      );
+    return ofAll(this.#deny) < Math.max(0, ofAll(this.#allow));
   }
 }
 

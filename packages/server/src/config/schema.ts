@@ -1,7 +1,7 @@
 /** Every setting of the server, once: what it means, what it may be, what it is if nobody says. */
 import { isIP } from "node:net";
 import { availableParallelism } from "node:os";
-import { DEFAULT_STATE_DIRECTORY, POOL_KINDS } from "@holdfast/engine";
+import { ADDRESS_RULE, DEFAULT_STATE_DIRECTORY, isAddressRule, POOL_KINDS } from "@holdfast/engine";
 import { MAX_TIMEOUT_MS } from "@holdfast/protocol";
 import { z } from "zod";
 import { METRICS_ACCESS } from "./metrics-access.js";
@@ -45,16 +45,7 @@ function isLoopback(host: string): boolean {
 }
 
 /** As the engine understands them. Found out here, it is one setting that is wrong, and not every build. */
-function addressRule() {
-  const error = "an IPv4 address or range such as 10.1.2.3, 10.0.0.0/8 or 10.1.2.3:443";
-  return z.string({ error }).refine(
-    (text) => {
-      const [, address = "", length = "32", port = "1"] = /^([0-9.]+)(?:\/(\d{1,2}))?(?::(\d{1,5}))?$/.exec(text) ?? [];
-      return isIP(address) === 4 && Number(length) <= 32 && Number(port) >= 1 && Number(port) <= 65_535;
-    },
-    { error },
-  );
-}
+const addressRule = () => z.string({ error: ADDRESS_RULE }).refine(isAddressRule, { error: ADDRESS_RULE });
 
 const memoryMb = () => wholeNumber("MiB", 8, MAX_MEGABYTES);
 const cpus = () => amount("CPUs", 0.01, 1000);

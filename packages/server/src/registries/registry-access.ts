@@ -4,6 +4,7 @@
  */
 import { lookup } from "node:dns/promises";
 import { isIP } from "node:net";
+import { AddressRules } from "@holdfast/engine";
 import type { PullOptions } from "@holdfast/images";
 import { HoldfastError } from "@holdfast/protocol";
 import { externalBases, type Recipe } from "@holdfast/recipe";
@@ -11,7 +12,6 @@ import type { ServerConfig } from "../config/schema.js";
 import type { ServerParts } from "../parts.js";
 import { ownerOf } from "../sandboxes/sources.js";
 import type { Caller } from "../sandboxes/types.js";
-import { AddressRules } from "./address-rules.js";
 
 interface Place {
   readonly hostname: string;
