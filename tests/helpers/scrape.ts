@@ -1,5 +1,6 @@
 /** What a server shows to Prometheus, as numbers. */
 import { expect } from "vitest";
+import { patienceMs } from "./scale.js";
 import type { ServerInUse } from "./use-server.js";
 
 export interface Scrape {
@@ -29,4 +30,21 @@ export async function scrape(
   expect(response.status, text).toBe(200);
   expect(response.headers.get("content-type")).toContain("text/plain; version=0.0.4");
   return parseScrape(text);
+}
+
+/** What has changed since `before`, as soon as it is `wanted`: values are read once a second at most. */
+export async function expectScrapeSince(
+  server: Pick<ServerInUse, "url">,
+  before: Scrape,
+  wanted: Readonly<Record<string, number>>,
+): Promise<Scrape> {
+  let now = before;
+  const difference = async () => {
+    now = await scrape(server);
+    return Object.fromEntries(
+      Object.keys(wanted).map((series) => [series, (now.value(series) ?? Number.NaN) - (before.value(series) ?? 0)]),
+    );
+  };
+  await expect.poll(difference, { timeout: patienceMs(10_000), interval: 200 }).toEqual(wanted);
+  return now;
 }

@@ -1,6 +1,6 @@
 /** `/metrics` of a real server, with real sandboxes: what is counted, who may see it, and that asking hurts nobody. */
 import { execFileSync } from "node:child_process";
-import { mkdirSync, mkdtempSync, readFileSync, rmSync, statSync } from "node:fs";
+import { mkdirSync, readFileSync, rmSync, statSync } from "node:fs";
 import { networkInterfaces } from "node:os";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -8,11 +8,10 @@ import { BubblewrapEngine } from "@holdfast/engine";
 import type { CommandInfo, HostInfo, SandboxInfo, SandboxList } from "@holdfast/protocol";
 import { Holdfast, Image } from "@holdfast/sdk";
 import { afterAll, afterEach, describe, expect, test } from "vitest";
-import { writeTinyArchive } from "../e2e/tiny-archive.js";
-import { OUR_DIRECTORIES } from "../helpers/leaks.js";
+import { importTiny } from "../helpers/import-tiny.js";
 import { operatorCall } from "../helpers/operator-call.js";
 import { patienceMs } from "../helpers/scale.js";
-import { type Scrape, scrape } from "../helpers/scrape.js";
+import { expectScrapeSince, type Scrape, scrape } from "../helpers/scrape.js";
 import { makeSmallHost } from "../helpers/small-host.js";
 import { SMALL_LIMITS } from "../helpers/use-engine.js";
 import { type ServerInUse, useServer } from "../helpers/use-server.js";
@@ -47,18 +46,8 @@ async function run(id: string, script: string, limits: object = {}): Promise<voi
   await (await fetch(`${server.url}${path}/${body.id}/output?data=0`, { headers })).text();
 }
 
-/** What has changed since `before`, as soon as it is `wanted`: values are read once a second at most. */
-async function expectSince(before: Scrape, wanted: Readonly<Record<string, number>>): Promise<Scrape> {
-  let now = before;
-  const difference = async () => {
-    now = await scrape(server);
-    return Object.fromEntries(
-      Object.keys(wanted).map((series) => [series, (now.value(series) ?? Number.NaN) - (before.value(series) ?? 0)]),
-    );
-  };
-  await expect.poll(difference, { timeout, interval: 200 }).toEqual(wanted);
-  return now;
-}
+const expectSince = (before: Scrape, wanted: Readonly<Record<string, number>>) =>
+  expectScrapeSince(server, before, wanted);
 
 async function expectNow(wanted: Readonly<Record<string, number>>): Promise<void> {
   const values = async () => {
@@ -183,15 +172,8 @@ describe("a scrape", () => {
 
   test("counts builds by what came of them", async () => {
     const before = await scrape(server);
-    const directory = mkdtempSync(OUR_DIRECTORIES);
     const holdfast = new Holdfast({ url: server.url, apiKey: server.apiKey });
-    try {
-      const path = join(directory, "tiny.tar");
-      writeTinyArchive(path);
-      await holdfast.images.import(new Blob([readFileSync(path)]).stream(), { name: "tiny" });
-    } finally {
-      rmSync(directory, { recursive: true });
-    }
+    await importTiny(server);
     const image = (command: string) =>
       Image.from("tiny")
         .builder({ memoryMb: 64, diskMb: 100, runtimeMemoryMb: 32, network: "off" })

@@ -12,7 +12,7 @@ import type {
 } from "@holdfast/protocol";
 import { afterAll, afterEach, describe, expect, test } from "vitest";
 import { patienceMs } from "../helpers/scale.js";
-import { scrape } from "../helpers/scrape.js";
+import { expectScrapeSince, scrape } from "../helpers/scrape.js";
 import { makeSmallHost } from "../helpers/small-host.js";
 import { useServer } from "../helpers/use-server.js";
 
@@ -318,20 +318,13 @@ describe("a host that runs short", () => {
     expect((await host()).pressure.totals.refused).toBeGreaterThanOrEqual(5);
     const refused = (work: string) =>
       `holdfast_pressure_refused_total{work="${work}",code="host_pressure",scope="host"}`;
-    const wanted = {
+    await expectScrapeSince(server, before, {
       [refused("create")]: 3,
       [refused("resume")]: 1,
       [refused("command")]: 1,
       [refused("build")]: 0,
       'holdfast_create_failures_total{code="host_pressure"}': 4,
-    };
-    const counted = async () => {
-      const now = await scrape(server);
-      return Object.fromEntries(
-        Object.keys(wanted).map((series) => [series, (now.value(series) ?? Number.NaN) - (before.value(series) ?? 0)]),
-      );
-    };
-    await expect.poll(counted, OUTPUT_POLL).toEqual(wanted);
+    });
     await end(busy.id, busy.command);
     await expect.poll(async () => (await start(id, ["true"])).status, OUTPUT_POLL).toBe(201);
   });

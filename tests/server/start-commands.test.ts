@@ -1,11 +1,7 @@
 /** What an image is there to run may take long to come up, or never do: nobody but whoever waits for it is held up. */
-import { createReadStream, mkdtempSync, rmSync } from "node:fs";
-import { join } from "node:path";
-import { Readable } from "node:stream";
 import { Holdfast, HoldfastError, Image, type Sandbox } from "@holdfast/sdk";
 import { afterEach, beforeAll, expect, test } from "vitest";
-import { writeTinyArchive } from "../e2e/tiny-archive.js";
-import { OUR_DIRECTORIES } from "../helpers/leaks.js";
+import { importTiny } from "../helpers/import-tiny.js";
 import { patienceMs } from "../helpers/scale.js";
 import { useServer } from "../helpers/use-server.js";
 
@@ -20,15 +16,7 @@ let sandboxes: Sandbox[] = [];
 const holdfast = () => new Holdfast({ url: server.url, apiKey: server.apiKey });
 
 beforeAll(async () => {
-  const directory = mkdtempSync(OUR_DIRECTORIES);
-  try {
-    const path = join(directory, "tiny.tar");
-    writeTinyArchive(path);
-    const archive = Readable.toWeb(createReadStream(path)) as ReadableStream<Uint8Array>;
-    await holdfast().images.import(archive, { name: "tiny" });
-  } finally {
-    rmSync(directory, { recursive: true, force: true });
-  }
+  await importTiny(server);
   const image = Image.from("tiny").builder(BUILDER).startCommand(START, { readyWhen: "test -e /dev/shm/up" });
   await holdfast().images.build(image, { name: "slow" });
 }, patienceMs(60_000));

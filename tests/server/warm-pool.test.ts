@@ -1,14 +1,11 @@
 /** Sandboxes that are ready before they are asked for, as users of the server meet them, and what a sudden death leaves. */
-import { createReadStream, mkdtempSync, rmSync } from "node:fs";
-import { join } from "node:path";
-import { Readable } from "node:stream";
 import { setTimeout as sleep } from "node:timers/promises";
 import type { ErrorBody, HostInfo, SandboxInfo, SandboxList } from "@holdfast/protocol";
 import { Holdfast, Image } from "@holdfast/sdk";
 import { Sandbox as E2bSandbox } from "e2b";
 import { afterEach, describe, expect, test } from "vitest";
-import { writeTinyArchive } from "../e2e/tiny-archive.js";
-import { OUR_DIRECTORIES, takeInventory } from "../helpers/leaks.js";
+import { importTiny } from "../helpers/import-tiny.js";
+import { takeInventory } from "../helpers/leaks.js";
 import { patienceMs, scaled } from "../helpers/scale.js";
 import { type ServerInUse, useServer } from "../helpers/use-server.js";
 
@@ -44,18 +41,6 @@ describe("a server", () => {
   const server = useServer({ args: ["--warm-keep-free-percent", "5"] });
   const holdfast = () => new Holdfast({ url: server.url, apiKey: server.apiKey });
   afterEach(() => killAll(server));
-
-  async function importTiny(): Promise<void> {
-    const directory = mkdtempSync(OUR_DIRECTORIES);
-    try {
-      const path = join(directory, "tiny.tar");
-      writeTinyArchive(path);
-      const archive = Readable.toWeb(createReadStream(path)) as ReadableStream<Uint8Array>;
-      await holdfast().images.import(archive, { name: "tiny" });
-    } finally {
-      rmSync(directory, { recursive: true, force: true });
-    }
-  }
 
   test("hands out a ready sandbox with all that was asked for, and lists none that is only ready", async () => {
     await fill(server);
@@ -111,7 +96,7 @@ describe("a server", () => {
   });
 
   test("removes an image that ready sandboxes stand on", { timeout: patienceMs(60_000) }, async () => {
-    await importTiny();
+    await importTiny(server);
     const image = { image: "tiny", limits: { memoryBytes: 32 * MIB, diskBytes: 128 * MIB } };
     await fill(server, 1, image);
     const { ready, waste } = (await host(server)).warm;
@@ -124,7 +109,7 @@ describe("a server", () => {
   test("starts what an image is there to run when it is handed out, with what was asked for", {
     timeout: patienceMs(60_000),
   }, async () => {
-    await importTiny();
+    await importTiny(server);
     const start = "echo $WHO > /dev/shm/who; exec sleep 1000";
     const image = Image.from("tiny")
       .builder({ memoryMb: 128, diskMb: 200, runtimeMemoryMb: 32, network: "off" })
