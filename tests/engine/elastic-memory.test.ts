@@ -118,7 +118,7 @@ describe("a program that needs 600 MiB, in a sandbox of 128 MiB", { timeout: pat
   });
 
   test("for which there never is room is killed after the time to wait, and said so", async () => {
-    const engine = await open(364 * MIB, { holdWaitMs: 500 });
+    const engine = await open(364 * MIB, { holdMs: 500 });
     const sandbox = await engine.create({ limits: LIMITS });
     const events = follow(sandbox);
     const ended = await run(sandbox, needs(600));

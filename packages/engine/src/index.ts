@@ -1,4 +1,5 @@
-export { BubblewrapEngine, type BubblewrapEngineOptions, DEFAULT_STATE_DIRECTORY } from "./bubblewrap/engine.js";
+export { BubblewrapEngine } from "./bubblewrap/engine.js";
+export { type BubblewrapEngineOptions, DEFAULT_STATE_DIRECTORY } from "./bubblewrap/open-host.js";
 export { type InspectHostOptions, inspectHost } from "./doctor/inspect-host.js";
 export { DOCTOR_STATES, type DoctorReport, type DoctorRow, type DoctorState } from "./doctor/row.js";
 export * from "./engine.js";

@@ -133,7 +133,7 @@ export async function startServer(options: {
       pool: config.pool,
       log: engineLog,
       budget: budgetSettings(config),
-      holdWaitMs: config.holdSeconds * 1000,
+      holdMs: config.holdSeconds * 1000,
       onWaited: (waited) => metrics.waited(waited),
       warm: warmSettings(config, () => mayWarm()),
     });

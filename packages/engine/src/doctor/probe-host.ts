@@ -1,5 +1,5 @@
 /** Every probe, in the order in which the parts stand on each other; the last one tries it all. */
-import { DEFAULT_STATE_DIRECTORY } from "../bubblewrap/engine.js";
+import { DEFAULT_STATE_DIRECTORY } from "../bubblewrap/open-host.js";
 import { POOL_KINDS, type PoolKind } from "../storage/pool.js";
 import { inspectBudgets } from "./budgets.js";
 import { inspectIdMappedMounts } from "./id-mapped-mounts.js";
