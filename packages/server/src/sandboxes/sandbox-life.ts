@@ -8,7 +8,6 @@
  *      └── kill, time is up, death of its own ──> ended
  */
 import { join } from "node:path";
-import { setTimeout as sleep } from "node:timers/promises";
 import type { Admission, Sandbox } from "@holdfast/engine";
 import { HoldfastError, type ResizeLimits, type SandboxCause, type SandboxEnding } from "@holdfast/protocol";
 import type { NetworkSettings, NewEvent, SandboxRow } from "../store/store.js";
@@ -17,19 +16,16 @@ import { ExpiryTimer } from "./expiry-timer.js";
 import { lifeEvents } from "./life-events.js";
 import { admissionOf, type LifeParts, tellOfMemory } from "./life-parts.js";
 import { LifeRecord } from "./life-record.js";
+import { LifeTurns } from "./life-turns.js";
 import { type LastWords, SandboxCommands } from "./live-commands.js";
 import { createLive, type Live } from "./live-sandbox.js";
+import { openLife } from "./open-life.js";
 import { endedError, endingWithoutSandbox, postmortemOf } from "./postmortem.js";
 import { resizeSandbox } from "./resize-sandbox.js";
 import type { Opened } from "./types.js";
 
-/** How long a request waits for a sandbox that is being resumed. */
-const PATIENCE_MS = 10_000;
 /** How long after a failure to end a sandbox whose time is up it is tried again. */
 const RETRY_MS = 5000;
-
-/** What is going on right now, if anything. */
-type Transition = "pausing" | "resuming" | "ending";
 
 export class SandboxLife {
   readonly #parts: LifeParts;
@@ -37,11 +33,10 @@ export class SandboxLife {
   readonly #expiry = new ExpiryTimer();
   readonly #onEnded: (life: SandboxLife) => void;
   readonly #record: LifeRecord;
+  readonly #turns = new LifeTurns(() => this.#requireAlive());
   #sandbox: Sandbox | undefined;
   #commands: SandboxCommands | undefined;
   #live: Live | undefined;
-  #transition: Transition | undefined;
-  #queue: Promise<unknown> = Promise.resolve();
   #released = false;
   /** Nothing waits for room any more when it is to end, or is let go of. */
   readonly #leaving = new AbortController();
@@ -135,28 +130,25 @@ export class SandboxLife {
 
   /** As it will be when an end that has begun is over: nobody is told that it runs who could not reach it. */
   async settledRow(): Promise<SandboxRow> {
-    if (this.#isEnding()) await this.#queue;
+    if (this.#turns.isEnding) await this.#turns.settled();
     return this.#row;
   }
 
-  async open(options: { readonly wake: boolean }): Promise<Opened> {
-    const deadline = Date.now() + PATIENCE_MS;
-    for (;;) {
-      if (this.#isEnding() || this.#row.status === "ended") return this.#missing();
-      if (this.#live !== undefined) return { kind: "running", live: this.#live.sandbox };
-      // From the moment its connections are cut it is paused to everybody who may not wake it.
-      const { autoResume: wakeable } = this.#row;
-      if (this.#transition !== "resuming" && !(wakeable && options.wake)) {
-        return { kind: "paused", wakeable, row: this.#row };
-      }
-      if (Date.now() > deadline) return { kind: "busy" };
-      if (this.#transition === undefined) {
-        const failure = await this.resume({}).then(() => undefined, HoldfastError.from);
-        if (failure !== undefined && this.#row.status === "paused") throw failure;
-        // It was resumed, and is not there: another change is on its way.
-        if (failure === undefined && this.#live === undefined) return { kind: "busy" };
-      } else await Promise.race([this.#queue, sleep(PATIENCE_MS, undefined, { ref: false })]);
-    }
+  open(options: { readonly wake: boolean }): Promise<Opened> {
+    const life = this;
+    return openLife(
+      {
+        get row() {
+          return life.#row;
+        },
+        get live() {
+          return life.#live?.sandbox;
+        },
+        turns: this.#turns,
+        resume: () => this.resume({}),
+      },
+      options,
+    );
   }
 
   kill(by: string): Promise<SandboxEnding> {
@@ -164,7 +156,7 @@ export class SandboxLife {
   }
 
   setTimeout(timeoutMs: number, options: { readonly extendOnly: boolean }): Promise<SandboxRow> {
-    return this.#exclusive(undefined, async () => {
+    return this.#turns.take(undefined, async () => {
       if (this.#row.status === "paused") {
         throw new HoldfastError("sandbox_paused", `sandbox ${this.#row.id} is paused and has no timeout`, {
           hint: "Resume it first; that sets a timeout.",
@@ -176,7 +168,7 @@ export class SandboxLife {
   }
 
   pause(options: { readonly memory: boolean; readonly why: string }): Promise<SandboxRow> {
-    return this.#exclusive("pausing", async () => {
+    return this.#turns.take("pausing", async () => {
       if (this.#row.status === "paused") {
         throw new HoldfastError("sandbox_paused", `sandbox ${this.#row.id} is paused already`);
       }
@@ -198,7 +190,7 @@ export class SandboxLife {
     readonly memory?: boolean | undefined;
   }): Promise<{ row: SandboxRow; resumed: boolean }> {
     const asks = this.#row.status === "paused" ? "resuming" : undefined;
-    const how = await this.#exclusive(asks, async () => {
+    const how = await this.#turns.take(asks, async () => {
       const timeoutMs = options.timeoutMs ?? this.#row.timeoutMs;
       if (this.#row.status === "running") {
         if (options.timeoutMs !== undefined) await this.#setExpiry(timeoutMs, true);
@@ -226,19 +218,19 @@ export class SandboxLife {
       const isExpected = this.#live !== live || HoldfastError.from(error).code === "server_stopping";
       if (!isExpected) this.#complain(error, "what a sandbox is there to run did not come up after its boot");
     });
-    if (this.#isEnding() || this.#row.status === "ended") throw endedError(await this.settledRow());
+    if (this.#hasEnded()) throw endedError(await this.settledRow());
   }
 
   /** `reserve` is told by how much its memory grows, when its turn has come, and may refuse. */
   resize(limits: ResizeLimits, reserve: (grownBytes: number) => void): Promise<SandboxRow> {
-    return this.#exclusive(undefined, async () => {
+    return this.#turns.take(undefined, async () => {
       await resizeSandbox(this.#record, this.#sandbox, { limits, reserve });
       return this.#row;
     });
   }
 
   setNetwork(network: NetworkSettings): Promise<SandboxRow> {
-    return this.#exclusive(undefined, async () => {
+    return this.#turns.take(undefined, async () => {
       await this.#record.wish({ network }, lifeEvents.networkChanged(network));
       return this.#row;
     });
@@ -249,7 +241,7 @@ export class SandboxLife {
    * be told of it comes back with the result.
    */
   withSandbox<T>(work: (sandbox: Sandbox) => Promise<{ result: T; event: NewEvent }>): Promise<T> {
-    return this.#exclusive(undefined, async () => {
+    return this.#turns.take(undefined, async () => {
       if (this.#sandbox === undefined) {
         throw new HoldfastError("sandbox_paused", `sandbox ${this.#row.id} is paused, and only its files are kept`, {
           hint: "Resume it first.",
@@ -264,7 +256,7 @@ export class SandboxLife {
   /** Lets go, after what is going on: the sandbox runs on for the next server. */
   async release(): Promise<void> {
     this.#leaving.abort();
-    await this.#queue;
+    await this.#turns.settled();
     this.#released = true;
     this.#record.close();
     this.#commands?.release();
@@ -306,12 +298,13 @@ export class SandboxLife {
     live?.gone.abort();
   }
 
-  #missing(): Opened {
-    return { kind: "missing", ending: this.#row.ending ?? undefined, endedAt: this.#row.endedAt ?? undefined };
+  /** Or is about to. */
+  #hasEnded(): boolean {
+    return this.#row.status === "ended" || this.#turns.isEnding;
   }
 
-  #isEnding(): boolean {
-    return this.#transition === "ending";
+  #requireAlive(): void {
+    if (this.#hasEnded()) throw endedError(this.#row);
   }
 
   #alive(): { sandbox: Sandbox; commands: SandboxCommands } {
@@ -402,17 +395,15 @@ export class SandboxLife {
       this.#complain(error, "a sandbox whose time is up could not be ended or paused");
       // Again, but not at once: whatever is wrong with the host, this must not make it worse.
       const again = new Date(Date.now() + RETRY_MS);
-      if (!this.#isEnding()) this.#expiry.set(again, () => this.#onTimeUp(expiresAt));
+      if (!this.#turns.isEnding) this.#expiry.set(again, () => this.#onTimeUp(expiresAt));
     });
   }
 
   #end(cause: SandboxCause, how: (sandbox: Sandbox) => Promise<SandboxEnding>): Promise<SandboxEnding> {
-    if (this.#row.status === "ended" || this.#transition === "ending") return Promise.reject(endedError(this.#row));
-    // From here on it is not found by any request, whatever is still going on with it.
-    this.#transition = "ending";
+    if (this.#hasEnded()) return Promise.reject(endedError(this.#row));
     this.#leaving.abort();
     this.#expiry.clear();
-    return this.#chain(async () => {
+    return this.#turns.end(async () => {
       if (this.#row.status === "ended") throw endedError(this.#row);
       const sandbox = this.#sandbox;
       this.#sandbox = undefined;
@@ -437,8 +428,8 @@ export class SandboxLife {
     try {
       await this.#parts.engine.discard(this.#row.id);
     } catch (error) {
-      // Its files are there still: it is paused as before, and can be asked to end again.
-      this.#transition = undefined;
+      // Its files are there still: it is paused as before.
+      this.#turns.takeBackEnd();
       throw error;
     }
   }
@@ -447,13 +438,13 @@ export class SandboxLife {
   #onSandboxEnded(sandbox: Sandbox, ending: SandboxEnding): void {
     if (this.#sandbox !== sandbox || this.#released) return;
     this.#sandbox = undefined;
-    this.#transition = "ending";
     this.#expiry.clear();
-    this.#leaveLive();
-    this.#chain(async () => {
+    const ended = this.#turns.end(async () => {
       const words = (await this.#commands?.lastWords({ askGuest: false })) ?? [];
       await this.#finish(ending, words, sandbox);
-    }).catch((error) => this.#complain(error, "the end of a sandbox was not recorded"));
+    });
+    this.#leaveLive();
+    ended.catch((error) => this.#complain(error, "the end of a sandbox was not recorded"));
   }
 
   async #finish(ending: SandboxEnding, words: readonly LastWords[], sandbox?: Sandbox): Promise<void> {
@@ -472,24 +463,5 @@ export class SandboxLife {
   async #settleCommands(commands: SandboxCommands | undefined): Promise<void> {
     const failed = "how the commands of a sandbox ended could not all be recorded";
     await commands?.settled().catch((error: unknown) => this.#complain(error, failed));
-  }
-
-  /** One change after the other. `transition` says what others find meanwhile. */
-  #exclusive<T>(transition: Transition | undefined, work: () => Promise<T>): Promise<T> {
-    return this.#chain(async () => {
-      if (this.#row.status === "ended" || this.#transition === "ending") throw endedError(this.#row);
-      this.#transition = transition;
-      try {
-        return await work();
-      } finally {
-        if (this.#transition === transition) this.#transition = undefined;
-      }
-    });
-  }
-
-  #chain<T>(work: () => Promise<T>): Promise<T> {
-    const result = this.#queue.then(work);
-    this.#queue = result.catch(() => {});
-    return result;
   }
 }
