@@ -20,6 +20,11 @@ export function budgetSettings(config: ServerConfig): BudgetSettings {
   };
 }
 
+/** How long what does not fit now waits for room on the host, unless its request says otherwise. */
+export function waitForRoomMs(config: Pick<ServerConfig, "waitForRoomSeconds">): number {
+  return config.waitForRoomSeconds * 1000;
+}
+
 /** How many sandboxes are kept ready, as the engine takes it. */
 export function warmSettings(config: ServerConfig, mayWarm: () => boolean): WarmSettings {
   return {

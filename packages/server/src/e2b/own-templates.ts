@@ -5,6 +5,7 @@
 import type { ImageName, ImageRecord, NamedImage } from "@holdfast/images";
 import { HoldfastError, type SandboxLimits } from "@holdfast/protocol";
 import type { ServerParts } from "../parts.js";
+import { keyIdOf } from "../sandboxes/key-id.js";
 import { ownerOf } from "../sandboxes/sources.js";
 import type { Template, Templates } from "../sandboxes/templates.js";
 import type { Caller } from "../sandboxes/types.js";
@@ -26,11 +27,6 @@ export type Found =
       readonly build: TemplateBuildRow | undefined;
     }
   | { readonly kind: "image"; readonly reference: string; readonly image: ImageRecord };
-
-/** Who has it, in the store's words. */
-export function keyIdOf(caller: Caller): string {
-  return caller.kind === "operator" ? "operator" : caller.keyId;
-}
 
 export class OwnTemplates {
   readonly #parts: ServerParts;

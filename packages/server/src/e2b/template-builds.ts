@@ -14,11 +14,12 @@ import type { Digest } from "@holdfast/recipe";
 import type { ServerParts } from "../parts.js";
 import { requireRegistriesOf } from "../registries/registry-access.js";
 import { checkAgainstHost } from "../sandboxes/check-request.js";
+import { keyIdOf } from "../sandboxes/key-id.js";
 import { ownerOf } from "../sandboxes/sources.js";
 import type { Caller } from "../sandboxes/types.js";
 import type { TemplateBuildRow, TemplateFailure, TemplateRow } from "../store/store.js";
 import { shownMessage, shownStep } from "./build-logs.js";
-import { keyIdOf, limitsOfBuild, type OwnTemplates } from "./own-templates.js";
+import { limitsOfBuild, type OwnTemplates } from "./own-templates.js";
 import { parseTemplateName, tagsOf } from "./template-names.js";
 import { type BuildStart, recipeFromTemplate, type StartingPoint } from "./template-recipe.js";
 

@@ -27,7 +27,7 @@ export interface CreationParts {
 
 export interface CreationOptions {
   /** How long it may wait for room on the host. */
-  readonly waitMs: number;
+  readonly waitForRoomMs: number;
   /** Ends the waiting. What is being made already is made. */
   readonly signal?: AbortSignal | undefined;
   readonly onBegun?: (() => void) | undefined;
@@ -133,7 +133,7 @@ export class Creations {
     caller: Caller,
     row: SandboxRow,
     spec: Partial<SandboxSpec>,
-    { waitMs, signal, onBegun, onWaited, warm }: CreationOptions & Pick<Admission, "onWaited">,
+    { waitForRoomMs, signal, onBegun, onWaited, warm }: CreationOptions & Pick<Admission, "onWaited">,
   ): Promise<SandboxRow> {
     const { engine, store, budget } = this.#parts;
     let sandbox: Sandbox | undefined;
@@ -161,7 +161,7 @@ export class Creations {
           warm,
           admission: {
             lane: row.keyId,
-            waitMs,
+            waitMs: waitForRoomMs,
             signal,
             onWaited,
             onWaiting: atMostEverySecond((waiting) => {

@@ -37,20 +37,21 @@ export async function makeForks(
     readonly count: number;
     readonly timeoutMs: number;
     /** How long they may wait for room on the host, all together. */
-    readonly waitMs: number;
+    readonly waitForRoomMs: number;
   },
 ): Promise<Fork[]> {
   const { caller, source, spec, count, timeoutMs } = options;
-  const deadline = performance.now() + options.waitMs;
+  const deadline = performance.now() + options.waitForRoomMs;
   const forks: Promise<Fork>[] = [];
   for (let index = 0; index < count; index++) {
-    const waitMs = Math.max(0, deadline - performance.now());
+    const waitForRoomMs = Math.max(0, deadline - performance.now());
     let onBegun: () => void = () => {};
     const begun = new Promise<void>((resolve) => {
       onBegun = resolve;
     });
-    const fork = creations.make(caller, forkedRow(source, timeoutMs), spec, { onBegun, waitMs, how: "fork" }).then(
-      (row): Fork => ({ row }),
+    const row = forkedRow(source, timeoutMs);
+    const fork = creations.make(caller, row, spec, { onBegun, waitForRoomMs, how: "fork" }).then(
+      (made): Fork => ({ row: made }),
       (reason): Fork => ({ error: HoldfastError.from(reason) }),
     );
     forks.push(fork);

@@ -21,7 +21,7 @@ export interface LifeParts {
   /** Resolves when another command may be started in it, to what is to be called when that has ended. */
   readonly admitCommand: (id: SandboxId) => Promise<() => void>;
   /** How long a paused one may wait for room on the host to run again. */
-  readonly waitMs: number;
+  readonly waitForRoomMs: number;
   /** Times how it is made to run again. */
   readonly creating: Metrics["creating"];
   readonly metrics: Pick<Metrics, "held" | "grew" | "shrank">;
@@ -29,14 +29,14 @@ export interface LifeParts {
 
 /** For a sandbox that was paused: it waits behind others of its key, and its events say so. */
 export function admissionOf(
-  { events, waitMs }: LifeParts,
+  { events, waitForRoomMs }: LifeParts,
   { id, keyId }: SandboxRow,
   more: Pick<Admission, "onWaited" | "signal"> = {},
 ): Admission {
   const onWaiting = atMostEverySecond<Parameters<NonNullable<Admission["onWaiting"]>>[0]>((waiting) => {
     events.apply(id, {}, lifeEvents.waiting(waiting)).catch(() => {});
   });
-  return { lane: keyId, waitMs, onWaiting, ...more };
+  return { lane: keyId, waitMs: waitForRoomMs, onWaiting, ...more };
 }
 
 /** What its memory limit goes through is told as it happens. */

@@ -2,10 +2,9 @@
 import { mkdirSync } from "node:fs";
 import { join } from "node:path";
 import type { Sandbox } from "@holdfast/engine";
-import { type ImageId, type ImageName, prepareFork, type TakenSnapshot, takeSnapshot } from "@holdfast/images";
+import { type ImageId, type ImageName, type TakenSnapshot, takeSnapshot } from "@holdfast/images";
 import {
   ceilingBytesOf,
-  createSandboxId,
   HoldfastError,
   type HostInfo,
   type Postmortem,
@@ -15,20 +14,22 @@ import {
   type SandboxId,
   type SandboxPressure,
 } from "@holdfast/protocol";
+import { waitForRoomMs } from "../config/budget-settings.js";
 import { countLives, type SandboxCounts } from "../metrics/sandbox-gauges.js";
 import { PressureWatch } from "../pressure/pressure-watch.js";
 import type { RefusedWork } from "../pressure/refusals.js";
 import { pressureSettings } from "../pressure/settings.js";
 import type { CommandRow, EventRow, NetworkSettings, SampleRow, SandboxQuery, SandboxRow } from "../store/store.js";
-import { checkAgainstHost, checkPriority, checkTimeout } from "./check-request.js";
+import { checkAgainstHost, checkTimeout } from "./check-request.js";
 import { Creations } from "./creations.js";
 import { EventLog } from "./event-log.js";
-import { lifeFor, makeForks } from "./forks.js";
 import { hostInfo } from "./host-info.js";
 import { forgetOldSandboxes, removeStrayOffsets } from "./housekeeping.js";
 import { KeyBudget } from "./key-budget.js";
+import { OPERATOR_KEY_ID } from "./key-id.js";
 import { lifeEvents } from "./life-events.js";
 import type { LifeParts } from "./life-parts.js";
+import { Newcomers } from "./newcomers.js";
 import { endedError, endingWithoutSandbox } from "./postmortem.js";
 import { type Recovery, recover } from "./recovery.js";
 import { SampleReader } from "./sample-reader.js";
@@ -41,11 +42,8 @@ import { discardLater } from "./strays.js";
 import { SandboxTokens } from "./tokens.js";
 import type { Caller, CreateRequest, Forked, LiveSandbox, Opened, Sandboxes } from "./types.js";
 
-/** Whose sandboxes those are that the operator makes without a key. */
-const OPERATOR_KEY_ID = "operator";
 const MAX_COMMANDS = 1000;
 
-const keyIdOf = (caller: Caller): string => (caller.kind === "operator" ? OPERATOR_KEY_ID : caller.keyId);
 /** The operator sees everybody's. */
 const filterOf = (caller: Caller): { keyId?: string } => (caller.kind === "operator" ? {} : { keyId: caller.keyId });
 
@@ -66,6 +64,7 @@ export class SandboxService implements Sandboxes {
   /** Running and paused ones. The ended are in the store only. */
   readonly #lives = new Map<SandboxId, SandboxLife>();
   readonly #creations: Creations;
+  readonly #newcomers: Newcomers;
   readonly #closing = new AbortController();
   #stopForgetting: () => void = () => {};
   #forgetStrays: () => void = () => {};
@@ -89,7 +88,7 @@ export class SandboxService implements Sandboxes {
       events: this.#events,
       log: parts.log,
       directory,
-      waitMs: this.#waitMs,
+      waitForRoomMs: waitForRoomMs(parts.config),
       creating: (how, work) => parts.metrics.creating(how, work),
       metrics: parts.metrics,
       admitCommand: (id) => this.#pressure.admitCommand(id),
@@ -109,6 +108,14 @@ export class SandboxService implements Sandboxes {
       onWaiting: async (row, waiting) => {
         await this.#events.apply(row.id, {}, lifeEvents.waiting(waiting));
       },
+    });
+    this.#newcomers = new Newcomers({
+      ...parts,
+      sources: this.sources,
+      creations: this.#creations,
+      requireCalm: () => this.#pressure.requireCalm("create"),
+      findAlive: (caller, id) => this.findAlive(caller, id),
+      lifeOf: (caller, id) => this.#life(caller, id),
     });
     this.#sampler = new Sampler({
       store: parts.store,
@@ -158,51 +165,7 @@ export class SandboxService implements Sandboxes {
     request: CreateRequest,
     options: { idempotencyToken?: string | undefined; signal?: AbortSignal | undefined } = {},
   ): Promise<SandboxRow> {
-    checkTimeout(request.timeoutMs, this.#parts.config);
-    checkPriority(request.metadata);
-    this.#pressure.requireCalm("create");
-    const source = this.sources.resolve(caller, request);
-    if (Object.keys(request.limits).length > 0) await checkAgainstHost(request.limits, this.#parts.engine);
-    const keyId = keyIdOf(caller);
-    const spec = { ...source.spec, mounts: this.#parts.volumes.mountsOf(request.volumes ?? []) };
-    const warm = await this.#creations.claim({ ...spec, limits: source.limits });
-    const id = warm?.id ?? createSandboxId();
-    if (options.idempotencyToken !== undefined) {
-      let earlier: SandboxRow | undefined;
-      try {
-        earlier = await this.#creations.earlier(keyId, options.idempotencyToken, request, id);
-      } catch (error) {
-        warm?.release();
-        throw error;
-      }
-      if (earlier !== undefined) {
-        warm?.release();
-        return earlier;
-      }
-    }
-    const row: SandboxRow = {
-      id,
-      keyId,
-      template: source.name,
-      imageId: source.imageId,
-      memory: source.memory,
-      volumes: request.volumes ?? [],
-      status: "creating",
-      ...lifeFor(request.timeoutMs),
-      timeoutMs: request.timeoutMs,
-      onTimeout: request.onTimeout,
-      autoResume: request.autoResume,
-      limits: source.limits,
-      env: request.env,
-      metadata: request.metadata,
-      network: request.network,
-      memoryKept: null,
-      boots: 1,
-      endedAt: null,
-      ending: null,
-    };
-    const signal = options.idempotencyToken === undefined ? options.signal : undefined;
-    return this.#creations.make(caller, row, spec, { waitMs: request.waitMs ?? this.#waitMs, signal, warm });
+    return this.#newcomers.create(caller, request, options);
   }
 
   async snapshot(caller: Caller, id: string, options: { names?: readonly ImageName[] }): Promise<TakenSnapshot> {
@@ -222,31 +185,7 @@ export class SandboxService implements Sandboxes {
   }
 
   async fork(caller: Caller, id: string, options: { count: number; timeoutMs?: number | undefined }): Promise<Forked> {
-    const timeoutMs = options.timeoutMs ?? (await this.findAlive(caller, id)).timeoutMs;
-    checkTimeout(timeoutMs, this.#parts.config);
-    this.#pressure.requireCalm("create");
-    const life = await this.#life(caller, id);
-    const point = await life.withSandbox(async (sandbox) => {
-      const result = await prepareFork(this.#parts.images.context, sandbox);
-      const { method, sizeBytes, frozenMs } = result.report;
-      const data = { count: options.count, holds: result.restores, method, sizeBytes, frozenMs };
-      return { result, event: lifeEvents.snapshotted("Its files were copied for new sandboxes.", data) };
-    });
-    try {
-      const { spec, report } = point;
-      const { count } = options;
-      const forks = await makeForks(this.#creations, {
-        caller,
-        source: life.row,
-        spec,
-        count,
-        timeoutMs,
-        waitMs: this.#waitMs,
-      });
-      return { forks, report };
-    } finally {
-      await point.release();
-    }
+    return this.#newcomers.fork(caller, id, options);
   }
 
   async find(caller: Caller, id: string): Promise<SandboxRow> {
@@ -279,10 +218,6 @@ export class SandboxService implements Sandboxes {
     }
     const life = await this.#life(caller, id);
     return this.#parts.metrics.killing(() => life.kill(by));
-  }
-
-  get #waitMs(): number {
-    return this.#parts.config.waitForRoomSeconds * 1000;
   }
 
   async setTimeout(

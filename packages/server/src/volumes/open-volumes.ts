@@ -3,6 +3,7 @@ import { readdirSync } from "node:fs";
 import type { Engine } from "@holdfast/engine";
 import { createRandomId, HoldfastError, invalidArgument } from "@holdfast/protocol";
 import type { Logger } from "pino";
+import { keyIdOf } from "../sandboxes/key-id.js";
 import { SandboxTokens } from "../sandboxes/tokens.js";
 import type { Caller } from "../sandboxes/types.js";
 import type { Store } from "../store/store.js";
@@ -11,11 +12,8 @@ import { VolumeRecords } from "./volume-records.js";
 import type { OpenedVolumes, Volume } from "./volumes.js";
 
 const NAME = /^[a-zA-Z0-9_-]{1,128}$/;
-const OPERATOR_KEY_ID = "operator";
 /** Each costs a directory and a record, whether or not there is anything in it. */
 const MOST_PER_KEY = 1000;
-
-const keyIdOf = (caller: Caller): string => (caller.kind === "operator" ? OPERATOR_KEY_ID : caller.keyId);
 
 export interface VolumesOptions {
   readonly engine: Engine;
