@@ -7,17 +7,16 @@
  *      ^ <──── thaw ──────────┘ └───────── boot ────────────────┘
  *      └── kill, time is up, death of its own ──> ended
  */
-import { join } from "node:path";
 import type { Admission, Sandbox } from "@holdfast/engine";
 import { HoldfastError, type ResizeLimits, type SandboxCause, type SandboxEnding } from "@holdfast/protocol";
 import type { NetworkSettings, NewEvent, SandboxRow } from "../store/store.js";
-import { DeliveredOffsets } from "./delivered-offsets.js";
 import { ExpiryTimer } from "./expiry-timer.js";
+import { LifeBody } from "./life-body.js";
 import { lifeEvents } from "./life-events.js";
-import { admissionOf, type LifeParts, tellOfMemory } from "./life-parts.js";
+import { admissionOf, type LifeParts } from "./life-parts.js";
 import { LifeRecord } from "./life-record.js";
 import { LifeTurns } from "./life-turns.js";
-import { type LastWords, SandboxCommands } from "./live-commands.js";
+import type { LastWords } from "./live-commands.js";
 import { createLive, type Live } from "./live-sandbox.js";
 import { openLife } from "./open-life.js";
 import { endedError, endingWithoutSandbox, postmortemOf } from "./postmortem.js";
@@ -29,25 +28,25 @@ const RETRY_MS = 5000;
 
 export class SandboxLife {
   readonly #parts: LifeParts;
-  readonly #delivered: DeliveredOffsets;
   readonly #expiry = new ExpiryTimer();
   readonly #onEnded: (life: SandboxLife) => void;
   readonly #record: LifeRecord;
+  readonly #body: LifeBody;
   readonly #turns = new LifeTurns(() => this.#requireAlive());
-  #sandbox: Sandbox | undefined;
-  #commands: SandboxCommands | undefined;
   #live: Live | undefined;
   #released = false;
   /** Nothing waits for room any more when it is to end, or is let go of. */
   readonly #leaving = new AbortController();
-  /** Set for a sandbox that was found frozen: its commands can be asked about once it is thawed. */
-  #commandsUnknown = false;
 
   constructor(parts: LifeParts, row: SandboxRow, onEnded: (life: SandboxLife) => void) {
     this.#parts = parts;
     this.#record = new LifeRecord(parts, row);
     this.#onEnded = onEnded;
-    this.#delivered = new DeliveredOffsets(join(parts.directory, row.id));
+    this.#body = new LifeBody(
+      parts,
+      () => this.#row,
+      (sandbox, ending) => this.#onSandboxEnded(sandbox, ending),
+    );
   }
 
   get row(): SandboxRow {
@@ -60,12 +59,12 @@ export class SandboxLife {
 
   /** The engine's, while there is one: running or frozen. */
   get sandbox(): Sandbox | undefined {
-    return this.#sandbox;
+    return this.#body.sandbox;
   }
 
   /** It runs from now on, for the first time. */
   async begin(sandbox: Sandbox): Promise<void> {
-    this.#setSandbox(sandbox);
+    this.#body.set(sandbox);
     await this.#record.wish({ status: "running" }, lifeEvents.created(this.#row));
     this.#goLive();
   }
@@ -77,19 +76,19 @@ export class SandboxLife {
 
   /** Found running or frozen after a restart of the server. */
   async adopt(sandbox: Sandbox): Promise<void> {
-    this.#setSandbox(sandbox);
+    this.#body.set(sandbox);
     if (this.#row.status === "paused") {
       if (this.#row.memoryKept === false) {
         // Its boot was cut off before anybody was told.
         await this.#stop("the restart of the server");
         return;
       }
-      this.#commandsUnknown = true;
+      this.#body.adoptCommandsLater();
       if (sandbox.state !== "frozen") await sandbox.freeze();
       return;
     }
     if (sandbox.state === "frozen" && !(await this.#thawAgain(sandbox))) return;
-    await this.#adoptCommands();
+    await this.#body.adoptCommands();
     await this.#record.fact({ status: "running" }, lifeEvents.adopted());
     this.#goLive();
   }
@@ -102,7 +101,7 @@ export class SandboxLife {
       return true;
     } catch (error) {
       if (!["host_capacity", "invalid_argument"].includes(HoldfastError.from(error).code)) throw error;
-      this.#commandsUnknown = true;
+      this.#body.adoptCommandsLater();
       const data = { releasedBytes: 0, heldBytes: (await sandbox.stats()).memoryBytes };
       const event = lifeEvents.frozen("the host has no room for it", data);
       await this.#record.fact({ status: "paused", memoryKept: true, expiresAt: null }, event);
@@ -216,7 +215,7 @@ export class SandboxLife {
     const live = this.#live;
     await this.startImage().catch((error: unknown) => {
       const isExpected = this.#live !== live || HoldfastError.from(error).code === "server_stopping";
-      if (!isExpected) this.#complain(error, "what a sandbox is there to run did not come up after its boot");
+      if (!isExpected) this.#body.complain(error, "what a sandbox is there to run did not come up after its boot");
     });
     if (this.#hasEnded()) throw endedError(await this.settledRow());
   }
@@ -224,7 +223,7 @@ export class SandboxLife {
   /** `reserve` is told by how much its memory grows, when its turn has come, and may refuse. */
   resize(limits: ResizeLimits, reserve: (grownBytes: number) => void): Promise<SandboxRow> {
     return this.#turns.take(undefined, async () => {
-      await resizeSandbox(this.#record, this.#sandbox, { limits, reserve });
+      await resizeSandbox(this.#record, this.sandbox, { limits, reserve });
       return this.#row;
     });
   }
@@ -242,12 +241,12 @@ export class SandboxLife {
    */
   withSandbox<T>(work: (sandbox: Sandbox) => Promise<{ result: T; event: NewEvent }>): Promise<T> {
     return this.#turns.take(undefined, async () => {
-      if (this.#sandbox === undefined) {
+      if (this.sandbox === undefined) {
         throw new HoldfastError("sandbox_paused", `sandbox ${this.#row.id} is paused, and only its files are kept`, {
           hint: "Resume it first.",
         });
       }
-      const { result, event } = await work(this.#sandbox);
+      const { result, event } = await work(this.sandbox);
       await this.#record.fact({}, event);
       return result;
     });
@@ -259,34 +258,17 @@ export class SandboxLife {
     await this.#turns.settled();
     this.#released = true;
     this.#record.close();
-    this.#commands?.release();
     this.#expiry.clear();
-    this.#delivered.close();
+    this.#body.release();
   }
 
   #admission(onWaited?: Admission["onWaited"]): Admission {
     return admissionOf(this.#parts, this.#row, { onWaited, signal: this.#leaving.signal });
   }
 
-  #setSandbox(sandbox: Sandbox): void {
-    const { store, events, log, admitCommand } = this.#parts;
-    this.#sandbox = sandbox;
-    this.#commands = new SandboxCommands({
-      sandbox,
-      keyId: this.#row.keyId,
-      store,
-      events,
-      delivered: this.#delivered,
-      log,
-      admitCommand,
-    });
-    void sandbox.ended.then((ending) => this.#onSandboxEnded(sandbox, ending));
-    tellOfMemory(this.#parts, this.#row, sandbox);
-  }
-
   /** Requests reach it from now on, and its time runs. */
   #goLive(): void {
-    const { sandbox, commands } = this.#alive();
+    const { sandbox, commands } = this.#body.alive();
     this.#live = createLive(() => this.#row, sandbox, commands);
     this.#armTimer();
   }
@@ -307,67 +289,35 @@ export class SandboxLife {
     if (this.#hasEnded()) throw endedError(this.#row);
   }
 
-  #alive(): { sandbox: Sandbox; commands: SandboxCommands } {
-    if (this.#sandbox === undefined || this.#commands === undefined) throw endedError(this.#row);
-    return { sandbox: this.#sandbox, commands: this.#commands };
-  }
-
   async #freeze(why: string): Promise<void> {
-    const { sandbox } = this.#alive();
-    await sandbox.freeze();
-    const releasedBytes = await sandbox.reclaim();
-    const heldBytes = (await sandbox.stats()).memoryBytes;
-    await this.#record.fact(
-      { status: "paused", memoryKept: true, expiresAt: null },
-      lifeEvents.frozen(why, { releasedBytes, heldBytes }),
-    );
+    const figures = await this.#body.freeze();
+    await this.#record.fact({ status: "paused", memoryKept: true, expiresAt: null }, lifeEvents.frozen(why, figures));
   }
 
   async #stop(why: string): Promise<void> {
-    const { sandbox, commands } = this.#alive();
-    // Its end is our doing: nobody need be told.
-    this.#sandbox = undefined;
-    try {
-      await sandbox.stop(`a pause (${why})`);
-    } catch (error) {
-      this.#sandbox = sandbox;
-      throw error;
-    }
-    await this.#settleCommands(commands);
+    await this.#body.stop(`a pause (${why})`);
     await this.#record.fact({ status: "paused", memoryKept: false, expiresAt: null }, lifeEvents.stopped(why));
   }
 
   /** A pause that failed leaves it running, if it does. */
   async #goOn(): Promise<void> {
     try {
-      if (this.#sandbox?.state === "frozen") await this.#sandbox.thaw(this.#admission());
+      if (this.sandbox?.state === "frozen") await this.sandbox.thaw(this.#admission());
     } catch (error) {
-      this.#complain(error, "a sandbox whose pause failed could not be thawed");
+      this.#body.complain(error, "a sandbox whose pause failed could not be thawed");
     }
-    if (this.#sandbox?.state === "running") this.#goLive();
-  }
-
-  /** The sandbox is worth more than what is known about its commands. */
-  async #adoptCommands(): Promise<void> {
-    this.#commandsUnknown = false;
-    const failed = "the commands of a sandbox could not all be taken over";
-    await this.#commands?.adopt().catch((error: unknown) => this.#complain(error, failed));
-  }
-
-  #complain(error: unknown, what: string): void {
-    this.#parts.log.error({ sandbox: this.#row.id, error: HoldfastError.from(error).message }, what);
+    if (this.sandbox?.state === "running") this.#goLive();
   }
 
   /** Makes it run; resolves to the number of its boots. */
   async #wake(withMemory: boolean, onWaited: Admission["onWaited"]): Promise<number> {
     const admission = this.#admission(onWaited);
-    if (this.#sandbox !== undefined && withMemory) {
-      await this.#sandbox.thaw(admission);
-      if (this.#commandsUnknown) await this.#adoptCommands();
+    if (this.sandbox !== undefined && withMemory) {
+      await this.#body.thaw(admission);
       return this.#row.boots;
     }
-    if (this.#sandbox !== undefined) await this.#stop("a resume without its memory");
-    this.#setSandbox(await this.#parts.engine.boot(this.#row.id, { admission }));
+    if (this.sandbox !== undefined) await this.#stop("a resume without its memory");
+    this.#body.set(await this.#parts.engine.boot(this.#row.id, { admission }));
     return this.#row.boots + 1;
   }
 
@@ -392,7 +342,7 @@ export class SandboxLife {
         ? this.#end({ kind: "timed_out", limitMs: timeoutMs }, (sandbox) => sandbox.expire(timeoutMs))
         : this.pause({ memory: onTimeout === "pause", why: "its time was up" });
     done.catch((error) => {
-      this.#complain(error, "a sandbox whose time is up could not be ended or paused");
+      this.#body.complain(error, "a sandbox whose time is up could not be ended or paused");
       // Again, but not at once: whatever is wrong with the host, this must not make it worse.
       const again = new Date(Date.now() + RETRY_MS);
       if (!this.#turns.isEnding) this.#expiry.set(again, () => this.#onTimeUp(expiresAt));
@@ -405,8 +355,7 @@ export class SandboxLife {
     this.#expiry.clear();
     return this.#turns.end(async () => {
       if (this.#row.status === "ended") throw endedError(this.#row);
-      const sandbox = this.#sandbox;
-      this.#sandbox = undefined;
+      const sandbox = this.#body.letGo();
       const intended = endingWithoutSandbox(this.#row, cause);
       // Before anything of it is taken apart: should we be killed on the way, the next server knows why it ended.
       await this.#record.fact({ ending: intended }, lifeEvents.ending(intended.message, cause));
@@ -416,7 +365,7 @@ export class SandboxLife {
         await this.#finish(intended, []);
         return intended;
       }
-      const words = (await this.#commands?.lastWords({ askGuest: sandbox.state === "running" })) ?? [];
+      const words = await this.#body.lastWords({ askGuest: sandbox.state === "running" });
       this.#leaveLive();
       const ending = await how(sandbox);
       await this.#finish(ending, words, sandbox);
@@ -436,32 +385,25 @@ export class SandboxLife {
 
   /** It ended without our doing. */
   #onSandboxEnded(sandbox: Sandbox, ending: SandboxEnding): void {
-    if (this.#sandbox !== sandbox || this.#released) return;
-    this.#sandbox = undefined;
+    if (this.#released) return;
     this.#expiry.clear();
     const ended = this.#turns.end(async () => {
-      const words = (await this.#commands?.lastWords({ askGuest: false })) ?? [];
-      await this.#finish(ending, words, sandbox);
+      await this.#finish(ending, await this.#body.lastWords({ askGuest: false }), sandbox);
     });
     this.#leaveLive();
-    ended.catch((error) => this.#complain(error, "the end of a sandbox was not recorded"));
+    ended.catch((error) => this.#body.complain(error, "the end of a sandbox was not recorded"));
   }
 
   async #finish(ending: SandboxEnding, words: readonly LastWords[], sandbox?: Sandbox): Promise<void> {
     const { id } = this.#row;
-    await this.#settleCommands(this.#commands);
+    await this.#body.settleCommands();
     await this.#record.write(() => this.#parts.store.postmortems.put(id, postmortemOf(ending, words, sandbox)));
     await this.#record.fact(
       { status: "ended", endedAt: new Date(), ending, expiresAt: null, memoryKept: null },
       lifeEvents.ended(ending),
     );
-    this.#delivered.remove();
+    this.#body.forget();
     // Not before the store knows it: until then whoever asks is told by us.
     void this.#record.written().then(() => this.#onEnded(this));
-  }
-
-  async #settleCommands(commands: SandboxCommands | undefined): Promise<void> {
-    const failed = "how the commands of a sandbox ended could not all be recorded";
-    await commands?.settled().catch((error: unknown) => this.#complain(error, failed));
   }
 }
