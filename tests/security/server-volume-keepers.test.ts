@@ -9,7 +9,7 @@ import { openVolumes } from "../../packages/server/src/volumes/open-volumes.js";
 import { VolumeKeeper } from "../../packages/server/src/volumes/volume-keeper.js";
 import { patienceMs } from "../helpers/scale.js";
 import { sandboxesLeftIn } from "../helpers/shared-engine.js";
-import { MIB, useEngine } from "../helpers/use-engine.js";
+import { MIB, SMALL_LIMITS, useEngine } from "../helpers/use-engine.js";
 
 describe("what serves contents", () => {
   const use = useEngine();
@@ -119,5 +119,27 @@ describe.each(["btrfs", "dir"] as const)("a start on what is left, in a %s pool"
     expect(said.join()).toContain("nothing is known about it");
     expect(said.join()).toContain("record cannot be read");
     await second.close();
+  });
+
+  test("says what it could not remove, so that it is counted, and removes it the next time", async () => {
+    const directory = join(use.stateDirectory, "records");
+    const store = await openSqliteStore(join(use.stateDirectory, "test.db"));
+    onTestFinished(() => store.close());
+    const said: { left?: string; volume?: string }[] = [];
+    const log = pino({ level: "warn" }, { write: (line: string) => void said.push(JSON.parse(line)) });
+    const open = () => openVolumes({ engine: use.engine, store, log, directory, limitBytes: 16 * MIB });
+    const first = await open();
+    const volume = await first.create({ kind: "operator" }, "going");
+    await first.close();
+    writeFileSync(join(directory, `${volume.id}.json`), JSON.stringify({ ...volume, removed: true }));
+    const mounts = [{ source: use.engine.volumes.path(volume.id), target: "/volume", readOnly: false }];
+    const sandbox = await use.engine.create({ limits: SMALL_LIMITS, mounts });
+
+    await (await open()).close();
+    expect(said.filter(({ left }) => left !== undefined)).toMatchObject([{ left: "volume", volume: volume.id }]);
+    await sandbox.kill("the test");
+    await (await open()).close();
+    expect(said.filter(({ left }) => left !== undefined)).toHaveLength(1);
+    expect([use.engine.volumes.list(), readdirSync(directory)]).toEqual([[], []]);
   });
 });

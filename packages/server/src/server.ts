@@ -127,11 +127,11 @@ export async function startServer(options: {
     const store = await openSqliteStore(databasePath(config.stateDirectory));
     undo.push(() => store.close());
     const metrics = new Metrics();
-    const engineLog = countLeft(log, metrics);
+    const countedLog = countLeft(log, metrics);
     const engine = await BubblewrapEngine.open({
       stateDirectory: config.stateDirectory,
       pool: config.pool,
-      log: engineLog,
+      log: countedLog,
       budget: budgetSettings(config),
       holdMs: config.holdSeconds * 1000,
       onWaited: (waited) => metrics.waited(waited),
@@ -151,17 +151,16 @@ export async function startServer(options: {
         mayReach: reachOfKeys(config),
       },
       builds: { parallel: config.buildParallel, network: { deny: config.buildDeny, allow: config.buildAllow } },
-      log: engineLog,
+      log: countedLog,
     });
     undo.push(() => opened.close());
     const images: Images = { ...opened, builder: countBuilds(opened.builder, metrics) };
     const volumes = await openVolumes({
       engine,
       store,
-      log,
+      log: countedLog,
       directory: join(directory, "volumes"),
       limitBytes: config.volumeMb * MIB,
-      onLeft: () => metrics.cleanUpFailed("volume"),
     });
     undo.push(() => volumes.close());
     const keys = createKeyRing(store);

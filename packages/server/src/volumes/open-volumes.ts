@@ -2,7 +2,7 @@
 import { readdirSync } from "node:fs";
 import type { Engine } from "@holdfast/engine";
 import { createRandomId, HoldfastError, invalidArgument } from "@holdfast/protocol";
-import type { Logger } from "pino";
+import type { CountedLog } from "../metrics/count-left.js";
 import { keyIdOf } from "../sandboxes/key-id.js";
 import { SandboxTokens } from "../sandboxes/tokens.js";
 import type { Caller } from "../sandboxes/types.js";
@@ -18,12 +18,10 @@ const MOST_PER_KEY = 1000;
 export interface VolumesOptions {
   readonly engine: Engine;
   readonly store: Store;
-  readonly log: Logger;
+  readonly log: CountedLog;
   /** Where the records are. */
   readonly directory: string;
   readonly limitBytes: number;
-  /** Told of each that could not be removed. */
-  readonly onLeft?: (() => void) | undefined;
 }
 
 export async function openVolumes(options: VolumesOptions): Promise<OpenedVolumes> {
@@ -126,7 +124,7 @@ export async function openVolumes(options: VolumesOptions): Promise<OpenedVolume
 
 /** Finishes what a killed server left. */
 async function recover(
-  { engine, log, onLeft }: Pick<VolumesOptions, "engine" | "log" | "onLeft">,
+  { engine, log }: Pick<VolumesOptions, "engine" | "log">,
   records: VolumeRecords,
 ): Promise<Map<string, Volume>> {
   const volumes = new Map<string, Volume>();
@@ -134,8 +132,8 @@ async function recover(
     engine.volumes.remove(id).then(
       () => true,
       (error: unknown) => {
-        log.warn({ volume: id, error: HoldfastError.from(error).message }, "a volume could not be removed");
-        onLeft?.();
+        const { message } = HoldfastError.from(error);
+        log.warn({ left: "volume", volume: id, error: message }, "a volume could not be removed");
         return false;
       },
     );

@@ -3,9 +3,8 @@
  * links are followed inside a sandbox of its own and never on the host. One is made on first use and goes after a while
  * without any, or when there are too many.
  */
-import type { Engine, Sandbox } from "@holdfast/engine";
+import type { Engine, Log, Sandbox } from "@holdfast/engine";
 import { createSandboxId, HoldfastError, type SandboxId } from "@holdfast/protocol";
-import type { Logger } from "pino";
 import { INSIDE_PLACE, InsideVolume } from "./inside-volume.js";
 import type { Volume, VolumeContent } from "./volumes.js";
 
@@ -39,7 +38,7 @@ interface Kept {
 
 export class VolumeKeeper implements VolumeContent {
   readonly #engine: Engine;
-  readonly #log: Logger;
+  readonly #log: Log;
   readonly #idleMs: number;
   /** By volume, the one that was not used for longest first. */
   readonly #kept = new Map<string, Kept>();
@@ -47,7 +46,7 @@ export class VolumeKeeper implements VolumeContent {
   readonly #going = new Map<Kept, Promise<void>>();
   #closed = false;
 
-  constructor(parts: { readonly engine: Engine; readonly log: Logger; readonly idleMs?: number }) {
+  constructor(parts: { readonly engine: Engine; readonly log: Log; readonly idleMs?: number }) {
     this.#engine = parts.engine;
     this.#log = parts.log;
     this.#idleMs = parts.idleMs ?? IDLE_MS;

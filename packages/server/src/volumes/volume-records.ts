@@ -2,7 +2,7 @@
 import { mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { HoldfastError } from "@holdfast/protocol";
-import type { Logger } from "pino";
+import type { CountedLog } from "../metrics/count-left.js";
 import type { Volume } from "./volumes.js";
 
 export interface VolumeRecord extends Volume {
@@ -14,9 +14,9 @@ const ENDING = ".json";
 
 export class VolumeRecords {
   readonly #directory: string;
-  readonly #log: Logger;
+  readonly #log: CountedLog;
 
-  constructor(options: { readonly directory: string; readonly log: Logger }) {
+  constructor(options: { readonly directory: string; readonly log: CountedLog }) {
     this.#directory = options.directory;
     this.#log = options.log;
     mkdirSync(this.#directory, { recursive: true, mode: 0o700 });
