@@ -1,52 +1,29 @@
 /** The host's budget on the real host: what is promised, to whom, who waits, and what is left of it after sudden deaths. */
 import { mkdtempSync, rmSync } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";
-import { BubblewrapEngine, type BudgetSettings, GUEST_SHARE, type Waiting } from "@holdfast/engine";
+import { type BubblewrapEngine, type BudgetSettings, GUEST_SHARE, type Waiting } from "@holdfast/engine";
 import type { HoldfastError } from "@holdfast/protocol";
-import { afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
+import { beforeAll, describe, expect, test } from "vitest";
 import { buildEngine, runScript } from "../helpers/built-engine.js";
-import { assertNoLeaks, type Inventory, OUR_DIRECTORIES, takeInventory } from "../helpers/leaks.js";
-import { forgiveZombies } from "../helpers/processes.js";
+import { OUR_DIRECTORIES } from "../helpers/leaks.js";
 import { patienceMs } from "../helpers/scale.js";
-import { makeSmallHost, type SmallHost } from "../helpers/small-host.js";
 import { MIB, SMALL_LIMITS, shell } from "../helpers/use-engine.js";
+import { useOwnEngines } from "../helpers/use-own-engines.js";
 
 const SIZE = 256 * MIB;
 const LIMITS = { ...SMALL_LIMITS, memoryBytes: SIZE };
 const LONG_MS = 60_000;
 
-let before: Inventory;
-let stateDirectory: string;
-const engines: BubblewrapEngine[] = [];
-let host: SmallHost | undefined;
-const parentBefore = process.env.HOLDFAST_CGROUP_PARENT;
+const use = useOwnEngines();
 const NO_RESERVE: BudgetSettings = { reserve: { memoryBytes: 0 } };
 
 beforeAll(buildEngine, patienceMs(60_000));
-beforeEach(() => {
-  before = takeInventory();
-  stateDirectory = mkdtempSync(OUR_DIRECTORIES);
-});
-afterEach(async () => {
-  for (const engine of engines.splice(0)) await engine.close({ sandboxes: "kill" });
-  host?.remove();
-  host = undefined;
-  if (parentBefore === undefined) delete process.env.HOLDFAST_CGROUP_PARENT;
-  else process.env.HOLDFAST_CGROUP_PARENT = parentBefore;
-  rmSync(stateDirectory, { recursive: true, force: true });
-  await assertNoLeaks(forgiveZombies(before));
-});
 
-async function open(budget: BudgetSettings = {}): Promise<BubblewrapEngine> {
-  const engine = await BubblewrapEngine.open({ stateDirectory, budget });
-  engines.push(engine);
-  return engine;
-}
+const open = (budget: BudgetSettings = {}): Promise<BubblewrapEngine> => use.open({ budget });
 
 /** An engine on a host that has so much to give. */
 async function openWith(memoryBytes: number): Promise<BubblewrapEngine> {
-  host = makeSmallHost({ memoryBytes });
-  process.env.HOLDFAST_CGROUP_PARENT = host.parent;
+  use.onSmallHost({ memoryBytes });
   return open(NO_RESERVE);
 }
 
@@ -155,7 +132,7 @@ describe("a sandbox", () => {
 
   test("of which the creation fails gives back what it was promised", async () => {
     const engine = await open();
-    const image = { kind: "rootfs", path: `${stateDirectory}/nowhere` } as const;
+    const image = { kind: "rootfs", path: `${use.stateDirectory}/nowhere` } as const;
     await refusalOf(engine.create({ limits: LIMITS, image }));
     expect((await engine.budget()).reservations).toEqual([]);
   });
@@ -182,7 +159,7 @@ describe("the budget", () => {
     const kept = { limits: LIMITS, whenOwnerDies: "keep" };
     const ended = { limits: LIMITS, whenOwnerDies: "end" };
     const sandboxes = [kept, ended].map((spec) => ({ spec, commands: [] }));
-    const owner = runScript("owner.mjs", [stateDirectory, JSON.stringify({ sandboxes })]);
+    const owner = runScript("owner.mjs", [use.stateDirectory, JSON.stringify({ sandboxes })]);
     const { made } = await owner.next<{ made: { id: string }[] }>();
     owner.child.kill("SIGKILL");
     await owner.exited;
@@ -201,7 +178,7 @@ describe("the budget", () => {
     const first = await open();
     await first.close({ sandboxes: "kill" });
     const sandboxes = [{ spec: { limits: LIMITS }, commands: [] }];
-    const owner = runScript("owner.mjs", [stateDirectory, JSON.stringify({ sandboxes, thenCreate: true })]);
+    const owner = runScript("owner.mjs", [use.stateDirectory, JSON.stringify({ sandboxes, thenCreate: true })]);
     await owner.next();
     // Somewhere in the middle of making sandboxes.
     await sleep(30 + Math.random() * 60);

@@ -1,54 +1,32 @@
 /** Sandboxes that are ready before they are asked for, on the real kernel: whose they are, what they cost, what is left. */
-import { mkdirSync, mkdtempSync, readdirSync, renameSync, rmSync } from "node:fs";
+import { mkdirSync, readdirSync, renameSync } from "node:fs";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { BubblewrapEngine, GUEST_SHARE, type Sandbox, type SandboxSpec, type WarmSettings } from "@holdfast/engine";
-import { afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
+import { afterEach, beforeAll, describe, expect, test } from "vitest";
 import { detectCgroups } from "../../packages/engine/src/cgroups/index.js";
 import { buildEngine, runScript } from "../helpers/built-engine.js";
-import { assertNoLeaks, type Inventory, OUR_DIRECTORIES, takeInventory } from "../helpers/leaks.js";
-import { forgiveZombies } from "../helpers/processes.js";
 import { patienceMs, scaled } from "../helpers/scale.js";
-import { makeSmallHost, type SmallHost } from "../helpers/small-host.js";
 import { collect, MIB, SMALL_LIMITS, shell } from "../helpers/use-engine.js";
+import { useOwnEngines } from "../helpers/use-own-engines.js";
 import { addBusybox, makeLayer, onLayers } from "./layer-images.js";
 
 const WARM: WarmSettings = { perShape: 2, total: 4, maxAgeMs: 600_000, keepFreeShare: 0 };
 const SPEC: Partial<SandboxSpec> = { limits: SMALL_LIMITS };
 const SIZE = SMALL_LIMITS.memoryBytes + GUEST_SHARE.memoryBytes;
 
-let before: Inventory;
-let stateDirectory: string;
-let host: SmallHost | undefined;
-const engines: BubblewrapEngine[] = [];
-const parentBefore = process.env.HOLDFAST_CGROUP_PARENT;
+const use = useOwnEngines();
 
 beforeAll(buildEngine, patienceMs(60_000));
-beforeEach(() => {
-  before = takeInventory();
-  stateDirectory = mkdtempSync(OUR_DIRECTORIES);
-});
 afterEach(async () => {
-  for (const engine of engines.splice(0)) await engine.close({ sandboxes: "kill" });
-  const left = readdirSync(join(stateDirectory, "sandboxes"));
-  host?.remove();
-  host = undefined;
-  if (parentBefore === undefined) delete process.env.HOLDFAST_CGROUP_PARENT;
-  else process.env.HOLDFAST_CGROUP_PARENT = parentBefore;
-  rmSync(stateDirectory, { recursive: true, force: true });
-  expect(left).toEqual([]);
-  await assertNoLeaks(forgiveZombies(before));
+  await use.closeAll();
+  expect(readdirSync(join(use.stateDirectory, "sandboxes"))).toEqual([]);
 });
 
 async function open(warm: Partial<WarmSettings> = {}, memoryBytes?: number): Promise<BubblewrapEngine> {
-  if (memoryBytes !== undefined) {
-    host = makeSmallHost({ memoryBytes });
-    process.env.HOLDFAST_CGROUP_PARENT = host.parent;
-  }
+  if (memoryBytes !== undefined) use.onSmallHost({ memoryBytes });
   const budget = memoryBytes === undefined ? {} : { reserve: { memoryBytes: 0 } };
-  const engine = await BubblewrapEngine.open({ stateDirectory, warm: { ...WARM, ...warm }, budget });
-  engines.push(engine);
-  return engine;
+  return use.open({ warm: { ...WARM, ...warm }, budget });
 }
 
 /** As the server does it: a ready one if there is one. */
@@ -122,7 +100,7 @@ describe("a sandbox that is ready", () => {
       { ...SPEC, defaultUser: "root" },
       { ...SPEC, hostname: "other" },
       { ...SPEC, whenOwnerDies: "end" },
-      { ...SPEC, mounts: [{ source: stateDirectory, target: "/mnt", readOnly: true }] },
+      { ...SPEC, mounts: [{ source: use.stateDirectory, target: "/mnt", readOnly: true }] },
       { ...SPEC, makesLayer: true },
     ];
     for (const spec of others) {
@@ -306,7 +284,10 @@ describe("real work", () => {
     const engine = await open({}, 2.5 * SIZE);
     await fill(engine, SPEC, 2);
     expect(engine.warm.stats().ready).toBe(2);
-    const other = await BubblewrapEngine.open({ stateDirectory, budget: { reserve: { memoryBytes: 0 } } });
+    const other = await BubblewrapEngine.open({
+      stateDirectory: use.stateDirectory,
+      budget: { reserve: { memoryBytes: 0 } },
+    });
     try {
       const sandbox = await other.create(SPEC);
       expect((await shell(sandbox, "echo in")).stdout).toBe("in\n");
@@ -344,7 +325,7 @@ describe("what it stands on", () => {
     const engine = await open();
     const layer = await makeLayer(engine, (directory) => addBusybox(directory));
     await fill(engine, { ...SPEC, ...onLayers(layer), defaultUser: "root" });
-    const other = await BubblewrapEngine.open({ stateDirectory });
+    const other = await BubblewrapEngine.open({ stateDirectory: use.stateDirectory });
     try {
       await other.layers.remove(layer);
       expect(engine.layers.has(layer)).toBe(false);
@@ -356,7 +337,7 @@ describe("what it stands on", () => {
 
   test("is what it is now: a directory by the same name is another image", async () => {
     const engine = await open();
-    const path = join(stateDirectory, "rootfs");
+    const path = join(use.stateDirectory, "rootfs");
     const make = (name: string) => {
       mkdirSync(path);
       addBusybox(path);
@@ -378,30 +359,30 @@ describe("a process that is killed", () => {
   test("leaves ready ones that nobody adopts, and the next ends them", { timeout: patienceMs(120_000) }, async () => {
     const plan = JSON.stringify({ spec: SPEC, warm: WARM, rounds: 1000 });
     for (let round = 0; round < scaled(8, 2); round++) {
-      const owner = runScript("warm-owner.mjs", [stateDirectory, plan]);
+      const owner = runScript("warm-owner.mjs", [use.stateDirectory, plan]);
       const kept: string[] = [];
       for (let index = 0; index < 2; index++) kept.push((await owner.next<{ id: string }>()).id);
       await sleep(Math.random() * 150);
       owner.child.kill("SIGKILL");
       await owner.exited;
-      const engine = await BubblewrapEngine.open({ stateDirectory });
+      const engine = await BubblewrapEngine.open({ stateDirectory: use.stateDirectory });
       const adopted = await engine.adopt();
       expect(adopted.map(({ id }) => id)).toContain(kept[1]);
       for (const sandbox of adopted)
-        expect(readdirSync(join(stateDirectory, "sandboxes", sandbox.id))).not.toContain("warm");
+        expect(readdirSync(join(use.stateDirectory, "sandboxes", sandbox.id))).not.toContain("warm");
       await engine.sweep();
       const { reservations } = await engine.budget();
       expect(reservations.map(({ id, kind }) => [id, kind]).sort()).toEqual(
         adopted.map(({ id }) => [id, "sandbox"]).sort(),
       );
       await engine.close({ sandboxes: "kill" });
-      expect(readdirSync(join(stateDirectory, "sandboxes"))).toEqual([]);
+      expect(readdirSync(join(use.stateDirectory, "sandboxes"))).toEqual([]);
     }
   });
 
   test("leaves nothing to whoever only sweeps what is abandoned", async () => {
     const plan = JSON.stringify({ spec: SPEC, warm: WARM, rounds: 1 });
-    const owner = runScript("warm-owner.mjs", [stateDirectory, plan]);
+    const owner = runScript("warm-owner.mjs", [use.stateDirectory, plan]);
     const { stats } = await owner.next<{ stats: { ready: number } }>();
     expect(stats.ready).toBe(1);
     owner.child.kill("SIGKILL");
@@ -420,8 +401,7 @@ test("an engine that is closed leaves nothing, and one without a pool makes noth
   await fill(engine, SPEC, 2);
   await engine.close({ sandboxes: "keep" });
   expect(engine.warm.stats()).toMatchObject({ ready: 0, waste: { closed: 2 } });
-  expect(readdirSync(join(stateDirectory, "sandboxes"))).toEqual([]);
-  engines.splice(0);
+  expect(readdirSync(join(use.stateDirectory, "sandboxes"))).toEqual([]);
   for (const off of [{ perShape: 0 }, { total: 0 }]) {
     const without = await open(off);
     await fill(without, SPEC, 2, 0);
