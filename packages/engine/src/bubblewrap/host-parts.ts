@@ -15,7 +15,7 @@ export interface HostParts {
   readonly governor: Governor;
   readonly watch: CgroupWatch;
   /** How long one that is held at its memory limit waits for room on the host before it is killed. */
-  readonly holdWaitMs: number;
+  readonly holdMs: number;
   readonly launcher: Launcher;
   readonly bwrapPath: string;
   readonly pool: Pool;

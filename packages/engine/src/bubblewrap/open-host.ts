@@ -108,7 +108,7 @@ export async function openHost(options: BubblewrapEngineOptions, usedDiskBytes: 
       onWaited: options.onWaited,
     }),
     watch: new CgroupWatch(launcher.path, log),
-    holdWaitMs: options.holdMs ?? DEFAULT_HOLD_MS,
+    holdMs: options.holdMs ?? DEFAULT_HOLD_MS,
     launcher,
     bwrapPath,
     pool,

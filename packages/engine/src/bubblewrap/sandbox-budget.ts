@@ -34,7 +34,7 @@ export function admissionRequest(
   };
 }
 
-type Host = Pick<HostParts, "records" | "governor" | "watch" | "holdWaitMs">;
+type Host = Pick<HostParts, "records" | "governor" | "watch" | "holdMs">;
 
 export interface BudgetParts {
   readonly cgroup: SandboxCgroup;
@@ -201,7 +201,7 @@ export class SandboxBudget {
           this.#watch();
         },
       },
-      { waitMs: this.#host.holdWaitMs, tell, onError, history },
+      { waitMs: this.#host.holdMs, tell, onError, history },
     );
     this.#watch();
   }
