@@ -1,7 +1,8 @@
 /** The host's budget on the real host: what is promised, to whom, who waits, and what is left of it after sudden deaths. */
 import { mkdtempSync, rmSync } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";
-import { type BubblewrapEngine, type BudgetSettings, GUEST_SHARE, type Waiting } from "@holdfast/engine";
+import { type BubblewrapEngine, type BudgetSettings, GUEST_SHARE, ourIdentity, type Waiting } from "@holdfast/engine";
+import { ReservationFiles } from "@holdfast/engine/governor";
 import type { HoldfastError } from "@holdfast/protocol";
 import { beforeAll, describe, expect, test } from "vitest";
 import { buildEngine, runScript } from "../helpers/built-engine.js";
@@ -152,6 +153,27 @@ describe("the budget", () => {
       for (const { most } of results) expect(most).toBeLessThanOrEqual(room);
     } finally {
       for (const directory of directories) rmSync(directory, { recursive: true, force: true });
+    }
+  });
+
+  test("counts what is adopted in this very moment", async () => {
+    const directory = mkdtempSync(OUR_DIRECTORIES);
+    const amounts = { memoryBytes: MIB, pids: 1, diskBytes: 0 };
+    const facts = { kind: "sandbox", lane: "", record: directory } as const;
+    const adopter = runScript("promise-adopter.mjs", [directory, JSON.stringify({ amounts })]);
+    try {
+      await adopter.next();
+      const files = new ReservationFiles(directory, ourIdentity());
+      let taken = 0;
+      // There is room for one of the two.
+      for (let i = 0; i < 20_000; i++) if (files.take("b", amounts, facts, ({ pids }) => pids <= 1)) taken += 1;
+      expect(taken).toBe(0);
+      adopter.child.kill("SIGTERM");
+      expect((await adopter.next<{ turns: number }>()).turns).toBeGreaterThan(1000);
+      await adopter.exited;
+    } finally {
+      adopter.child.kill("SIGKILL");
+      rmSync(directory, { recursive: true });
     }
   });
 

@@ -1,17 +1,18 @@
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { existsSync, mkdtempSync, readdirSync, rmSync } from "node:fs";
+import { existsSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { HoldfastError } from "@holdfast/protocol";
 import fc from "fast-check";
-import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 import { identifyProcess, ourIdentity } from "../host/processes.js";
 import { type Amounts, NOTHING } from "./amounts.js";
 import { type AdmissionRequest, Governor } from "./governor.js";
 import { ReservationFiles } from "./reservation-files.js";
 import type { HostBudget, Waiting } from "./types.js";
+import { PATIENCE_MS } from "./waiting-line.js";
 
 const GIB = 2 ** 30;
 const LONG_MS = 10_000;
@@ -139,6 +140,21 @@ describe("admission", () => {
     governor.release("b");
     await held;
     expect(governor.report().reserved.memoryBytes).toBe(4 * GIB);
+  });
+
+  test("what grows passes those who want to begin something, however long they have waited", async () => {
+    let now = 0;
+    const clock = vi.spyOn(performance, "now").mockImplementation(() => now);
+    const governor = open();
+    await governor.reserve(request("a", 2 * GIB));
+    const waiting = governor.reserve(request("b", 3 * GIB), { waitMs: LONG_MS });
+    await expect.poll(() => governor.report().waiting).toBe(1);
+    now = 2 * PATIENCE_MS;
+    expect((await refusalOf(governor.reserve(request("c", GIB)))).message).toContain("kept for somebody");
+    await governor.grow(request("a", 3 * GIB));
+    clock.mockRestore();
+    governor.release("a");
+    await waiting;
   });
 
   test("refuses a second one of the same id while the first waits", async () => {
@@ -297,6 +313,37 @@ describe("a promise", () => {
       }),
       { numRuns: 40 },
     );
+  });
+
+  test("is made again when its file was lost, and grows all the same", async () => {
+    const governor = open();
+    await governor.reserve(request("a", 2 * GIB));
+    await governor.reserve(request("b", GIB));
+    rmSync(join(directory, "budget"), { recursive: true });
+    await governor.grow(request("b", 2 * GIB));
+    governor.removeStale(() => false);
+    const other = open();
+    expect(other.report().reserved.memoryBytes).toBe(4 * GIB);
+    expect(
+      other
+        .report()
+        .reservations.map(({ id }) => id)
+        .sort(),
+    ).toEqual(["a", "b"]);
+    expect((await refusalOf(other.reserve(request("c", 1)))).code).toBe("host_capacity");
+  });
+
+  test("is not left behind by an attempt that fails after it was put down", async () => {
+    const governor = open();
+    await governor.reserve(request("a", GIB));
+    // Named like a process's directory, which it is not.
+    const obstacle = join(directory, "budget", "1.1.0");
+    writeFileSync(obstacle, "");
+    await expect(governor.reserve(request("b", GIB))).rejects.toThrow("ENOTDIR");
+    await expect(governor.grow(request("a", 2 * GIB))).rejects.toThrow("ENOTDIR");
+    rmSync(obstacle);
+    expect(open().report()).toMatchObject({ reserved: { memoryBytes: GIB }, reservations: [{ id: "a" }] });
+    await governor.reserve(request("b", 3 * GIB));
   });
 
   test("holds while many ask at the same moment", async () => {

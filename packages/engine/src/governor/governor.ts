@@ -238,7 +238,8 @@ export class Governor {
   /** What frees up is kept for those whom nobody may pass; who does not want to wait does not pass them either. */
   #refuseToPass(request: AdmissionRequest): void {
     const first = this.#line.unpassable(performance.now());
-    if (first === undefined) return;
+    // Who grows goes before all who want to begin something, but not before others who are held.
+    if (first === undefined || (request.isGrowth === true && !first.urgent)) return;
     const { resource, free } = first.shortage;
     const needed = this.#moreOf(request)[resource];
     if (needed > 0) throw noRoom({ resource, needed, free, isKept: true }, 0);

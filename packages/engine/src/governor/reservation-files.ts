@@ -44,6 +44,11 @@ interface Promised {
   readonly amounts: Amounts;
 }
 
+interface Ours {
+  readonly amounts: Amounts;
+  readonly facts: ReservationFacts;
+}
+
 interface PromisedFile extends Promised {
   /** Of the process that answers for it. */
   readonly directory: string;
@@ -54,7 +59,7 @@ export type ReservationFile = Promised & Partial<ReservationFacts>;
 const NAME = /^([a-z0-9]{1,64})~(\d{1,16})~(\d{1,16})~(\d{1,16})$/;
 const PROCESS = /^(\d{1,10})\.(\d{1,20})\.\d{1,10}$/;
 const DRAFT = ".draft";
-const MAX_ATTEMPTS = 10;
+const MAX_ATTEMPTS = 3;
 
 /** One process may open several: each has its own directory, since each knows only its own by heart. */
 let opened = 0;
@@ -74,7 +79,7 @@ function parseName(name: string): Promised | undefined {
 export class ReservationFiles {
   readonly #directory: string;
   readonly #home: string;
-  readonly #ours = new Map<string, Amounts>();
+  readonly #ours = new Map<string, Ours>();
 
   constructor(directory: string, { pid, startTicks }: ProcessIdentity) {
     this.#directory = directory;
@@ -83,35 +88,49 @@ export class ReservationFiles {
 
   /** What has been promised to us under this id. */
   ours(id: string): Amounts | undefined {
-    return this.#ours.get(id);
+    return this.#ours.get(id)?.amounts;
   }
 
   /** Puts it down if `fits` agrees with the sum that includes it; else leaves nothing. Refuses a second one under an id. */
   take(id: string, amounts: Amounts, facts: ReservationFacts, fits: (sum: Amounts) => boolean): boolean {
     if (this.#isStillOurs(id)) throw existsAlready(id);
     this.#place({ id, amounts }, facts);
-    const others = this.#others();
-    const isAlone = others.every((each) => each.id !== id);
-    if (isAlone && fits(this.#sumWith(others))) return true;
-    this.release(id);
-    if (!isAlone) throw existsAlready(id);
-    return false;
+    let isTaken = false;
+    try {
+      isTaken = this.#fit((others) => {
+        if (others.some((each) => each.id === id)) throw existsAlready(id);
+        return fits(this.#sumWith(others));
+      });
+      return isTaken;
+    } finally {
+      if (!isTaken) this.release(id);
+    }
   }
 
   /** The same for another amount of something of ours. */
   change(id: string, to: Amounts, fits: (sum: Amounts) => boolean): boolean {
-    const from = this.#ours.get(id);
+    const from = this.ours(id);
     if (from === undefined) throw nothingReserved(id);
     if (isSame(from, to)) return true;
-    this.#rename(id, from, to);
-    if (fits(this.sum())) return true;
-    this.#rename(id, to, from);
-    return false;
+    this.#rename(id, to);
+    let isTaken = false;
+    try {
+      isTaken = this.#fit((others) => fits(this.#sumWith(others)));
+      return isTaken;
+    } finally {
+      if (!isTaken) this.#rename(id, from);
+    }
+  }
+
+  /** What is adopted while we look goes from one directory to another, and may be seen in neither: then it is the next time. */
+  #fit(fits: (others: readonly Promised[]) => boolean): boolean {
+    const others = this.#others();
+    return fits(others) && (this.#processes().every((each) => each === this.#home) || fits(this.#others()));
   }
 
   /** Whoever answers for it. */
   release(id: string): void {
-    const ours = this.#ours.get(id);
+    const ours = this.ours(id);
     if (ours !== undefined) this.#remove({ id, amounts: ours, directory: this.#home });
     else for (const each of this.#others()) if (each.id === id) this.#remove(each);
     this.#ours.delete(id);
@@ -127,30 +146,34 @@ export class ReservationFiles {
   }
 
   /**
-   * Makes us answer for what another process did. If the promise was lost, it is made anew, whatever there is; `asItWas`
-   * keeps its size. First the new, then away with the old: nobody finds the room free in between.
+   * Makes us answer for what another process did, in one step: the file becomes ours with its text, so that it is the same
+   * one's as before. If the promise was lost, it is made anew, whatever there is; `asItWas` keeps its size. What cannot be
+   * written down now counts all the same, and is written when we next look after things: nobody is ended for that.
    */
   adopt(id: string, amounts: Amounts, facts: ReservationFacts, asItWas: boolean): void {
-    const before = this.#all().filter((each) => each.id === id);
-    const kept = asItWas && before.length === 1 ? before[0]?.amounts : undefined;
-    const [first] = before;
-    // Whose it is has not changed.
-    this.#place({ id, amounts: kept ?? amounts }, { ...facts, ...(first === undefined ? {} : this.#whoseOf(first)) });
-    for (const each of before) {
-      if (each.directory !== this.#home || !isSame(each.amounts, kept ?? amounts)) this.#remove(each);
-    }
+    const [first, ...more] = this.#all().filter((each) => each.id === id);
+    const to = asItWas && first !== undefined && more.length === 0 ? first.amounts : amounts;
+    const whose = first === undefined ? {} : this.#whoseOf(first);
+    this.#ours.set(id, { amounts: to, facts: { ...facts, ...whose } });
+    const isWritten = tryTo(() => {
+      if (first === undefined) this.#putDown(id);
+      else this.#move(first, { id, amounts: to, directory: this.#home });
+    });
+    if (!isWritten) return;
+    for (const each of more) this.#remove(each);
+    if (first !== undefined && first.directory !== this.#home) this.#tidy(first.directory);
   }
 
   /** The same promise of ours for somebody else: in one step, so that it is always somebody's. */
   handOver(id: string, facts: ReservationFacts): void {
-    const amounts = this.#ours.get(id);
+    const amounts = this.ours(id);
     if (amounts === undefined) throw nothingReserved(id);
     this.#place({ id, amounts }, facts);
   }
 
   /** Removes what nobody answers for any more: its process is gone, and so is (or never was) what it was for. */
   removeStale(isThere: (record: string, id: string) => boolean): string[] {
-    for (const id of this.#ours.keys()) if (!this.#isStillOurs(id)) this.#ours.delete(id);
+    this.#restore();
     const removed: string[] = [];
     for (const directory of this.#processes()) {
       const [, pid, startTicks] = PROCESS.exec(directory) ?? [];
@@ -168,9 +191,20 @@ export class ReservationFiles {
     return removed;
   }
 
+  /** What another process has adopted is no longer ours. What is nobody's was lost with its directory, and is ours still. */
+  #restore(): void {
+    const lost = [...this.#ours.keys()].filter((id) => !this.#isStillOurs(id));
+    if (lost.length === 0) return;
+    const others = new Set(this.#others().map(({ id }) => id));
+    for (const id of lost) {
+      if (others.has(id)) this.#ours.delete(id);
+      else tryTo(() => this.#putDown(id));
+    }
+  }
+
   /** Another process may have adopted it, or taken down what it was for. */
   #isStillOurs(id: string): boolean {
-    const amounts = this.#ours.get(id);
+    const amounts = this.ours(id);
     return amounts !== undefined && existsSync(this.#pathOf({ id, amounts, directory: this.#home }));
   }
 
@@ -181,13 +215,13 @@ export class ReservationFiles {
       pids += amounts.pids;
       diskBytes += amounts.diskBytes;
     };
-    for (const amounts of this.#ours.values()) add(amounts);
+    for (const { amounts } of this.#ours.values()) add(amounts);
     for (const { amounts } of others) add(amounts);
     return { memoryBytes, pids, diskBytes };
   }
 
   #all(): PromisedFile[] {
-    const ours = [...this.#ours].map(([id, amounts]) => ({ id, amounts, directory: this.#home }));
+    const ours = [...this.#ours].map(([id, { amounts }]) => ({ id, amounts, directory: this.#home }));
     return [...ours, ...this.#others()];
   }
 
@@ -224,14 +258,27 @@ export class ReservationFiles {
     return { ...(kind === undefined ? {} : { kind }), ...(lane === undefined ? {} : { lane }) };
   }
 
-  #rename(id: string, from: Amounts, to: Amounts): void {
-    const path = (amounts: Amounts) => this.#pathOf({ id, amounts, directory: this.#home });
+  #rename(id: string, to: Amounts): void {
+    const ours = this.#ours.get(id);
+    if (ours === undefined) throw nothingReserved(id);
+    const directory = this.#home;
+    this.#ours.set(id, { ...ours, amounts: to });
     try {
-      renameSync(path(from), path(to));
+      this.#move({ id, amounts: ours.amounts, directory }, { id, amounts: to, directory });
     } catch (error) {
-      throw HoldfastError.from(error);
+      this.#ours.set(id, ours);
+      throw error;
     }
-    this.#ours.set(id, to);
+  }
+
+  /** Under its new name; made anew if the old one was lost. */
+  #move(from: PromisedFile, to: PromisedFile): void {
+    try {
+      this.#inHome(() => renameSync(this.#pathOf(from), this.#pathOf(to)));
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code !== "ENOENT") throw HoldfastError.from(error);
+      this.#putDown(to.id);
+    }
   }
 
   #remove(file: PromisedFile): void {
@@ -240,29 +287,48 @@ export class ReservationFiles {
     if (file.directory !== this.#home) this.#tidy(file.directory);
   }
 
+  /** Not if there is more in it. */
   #tidy(directory: string): void {
+    tryTo(() => rmdirSync(join(this.#directory, directory)));
+  }
+
+  #place({ id, amounts }: Promised, facts: ReservationFacts): void {
+    const before = this.#ours.get(id);
+    this.#ours.set(id, { amounts, facts });
     try {
-      rmdirSync(join(this.#directory, directory));
-    } catch {
-      // There is more in it, or it is gone.
+      this.#putDown(id);
+    } catch (error) {
+      if (before === undefined) this.#ours.delete(id);
+      else this.#ours.set(id, before);
+      throw error;
     }
   }
 
-  /** Whole or not there: the name appears with its text. */
-  #place(promised: Promised, facts: ReservationFacts): void {
-    const home = join(this.#directory, this.#home);
-    const draft = join(home, DRAFT);
+  /** What we know of it. Whole or not there: the name appears with its text. */
+  #putDown(id: string): void {
+    const ours = this.#ours.get(id);
+    if (ours === undefined) throw nothingReserved(id);
+    const path = (name: string) => join(this.#directory, this.#home, name);
+    try {
+      this.#inHome(() => {
+        writeFileSync(path(DRAFT), JSON.stringify(ours.facts), { mode: 0o600 });
+        renameSync(path(DRAFT), path(nameOf({ id, amounts: ours.amounts })));
+      });
+    } catch (error) {
+      removeFile(path(DRAFT));
+      throw HoldfastError.from(error);
+    }
+  }
+
+  /** Our directory is made when it is needed; somebody who tidies up may take it away in between. */
+  #inHome(work: () => void): void {
     for (let attempt = 0; ; attempt++) {
       try {
-        writeFileSync(draft, JSON.stringify(facts), { mode: 0o600 });
-        renameSync(draft, join(home, nameOf(promised)));
-        this.#ours.set(promised.id, promised.amounts);
+        work();
         return;
       } catch (error) {
-        if ((error as NodeJS.ErrnoException).code !== "ENOENT" || attempt >= MAX_ATTEMPTS) {
-          throw HoldfastError.from(error);
-        }
-        mkdirSync(home, { recursive: true, mode: 0o700 });
+        if ((error as NodeJS.ErrnoException).code !== "ENOENT" || attempt >= MAX_ATTEMPTS) throw error;
+        mkdirSync(join(this.#directory, this.#home), { recursive: true, mode: 0o700 });
       }
     }
   }
@@ -283,6 +349,15 @@ function removeFile(path: string): void {
     unlinkSync(path);
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code !== "ENOENT") throw HoldfastError.from(error);
+  }
+}
+
+function tryTo(work: () => void): boolean {
+  try {
+    work();
+    return true;
+  } catch {
+    return false;
   }
 }
 
