@@ -113,19 +113,42 @@ describe("a host that is full", () => {
     expect((await host()).waiting).toBe(0);
   });
 
-  test("forgets who hangs up while waiting", async () => {
-    await fill();
+  /** Asks for one that has to wait, and hangs up. */
+  async function askAndHangUp(headers: Readonly<Record<string, string>> = {}): Promise<void> {
     const hangUp = new AbortController();
     const asked = fetch(`${server.url}/v1/sandboxes`, {
       method: "POST",
-      headers: { "X-API-Key": server.apiKey, "Content-Type": "application/json" },
-      body: JSON.stringify({ limits: { memoryBytes: SIZE }, waitMs: LONG_MS }),
+      headers: { "X-API-Key": server.apiKey, "Content-Type": "application/json", ...headers },
+      body: JSON.stringify({ limits: { memoryBytes: SIZE }, timeoutMs: 600_000, waitMs: LONG_MS }),
       signal: hangUp.signal,
     }).catch((reason: unknown) => reason);
     await expect.poll(async () => (await host()).waiting, { timeout: patienceMs(10_000) }).toBe(1);
     hangUp.abort();
     await asked;
+  }
+
+  test("forgets who hangs up while waiting", async () => {
+    await fill();
+    await askAndHangUp();
     await expect.poll(async () => (await host()).waiting, { timeout: patienceMs(10_000) }).toBe(0);
+    expect(await creating()).toEqual([]);
+  });
+
+  test("waits for who hangs up and may come back, but not for long", { timeout: patienceMs(40_000) }, async () => {
+    const [first = ""] = await fill();
+    const headers = { "Idempotency-Key": "back" };
+    await askAndHangUp(headers);
+    const [waiter] = await creating();
+    const again = server.call<SandboxInfo>(
+      "POST",
+      "/v1/sandboxes",
+      { limits: { memoryBytes: SIZE }, timeoutMs: 600_000, waitMs: LONG_MS },
+      headers,
+    );
+    await kill(first);
+    expect((await again).body.id).toBe(waiter?.id);
+    await askAndHangUp({ "Idempotency-Key": "gone" });
+    await expect.poll(async () => (await host()).waiting, { timeout: patienceMs(20_000) }).toBe(0);
     expect(await creating()).toEqual([]);
   });
 

@@ -5,6 +5,7 @@ import { ceilingBytesOf, HoldfastError, type SandboxId } from "@holdfast/protoco
 import type { CreationWay, Metrics } from "../metrics/metrics.js";
 import type { SandboxRow, Store } from "../store/store.js";
 import { atMostEverySecond } from "./at-most-every-second.js";
+import { Attendance } from "./attendance.js";
 import type { KeyBudget } from "./key-budget.js";
 import type { SandboxLife } from "./sandbox-life.js";
 import type { Caller, CreateRequest } from "./types.js";
@@ -28,8 +29,10 @@ export interface CreationParts {
 export interface CreationOptions {
   /** How long it may wait for room on the host. */
   readonly waitForRoomMs: number;
-  /** Ends the waiting. What is being made already is made. */
+  /** Whoever asked has gone, which ends the waiting. What is being made already is made. */
   readonly signal?: AbortSignal | undefined;
+  /** They may come back to it for so long. */
+  readonly comeBackMs?: number | undefined;
   readonly onBegun?: (() => void) | undefined;
   /** `cold` if absent. */
   readonly how?: CreationWay | undefined;
@@ -43,6 +46,7 @@ const COMMON_SPEC = { hostname: "sandbox", whenOwnerDies: "keep" } as const;
 interface PendingCreation {
   readonly made: Promise<SandboxRow>;
   readonly waiting: AbortController;
+  readonly attendance: Attendance;
 }
 
 export class Creations {
@@ -61,9 +65,11 @@ export class Creations {
   /** `onBegun` of the options: it is there, and only what it is there to run is still waited for. */
   make(caller: Caller, row: SandboxRow, spec: Partial<SandboxSpec>, options: CreationOptions): Promise<SandboxRow> {
     const waiting = new AbortController();
-    const onAbort = () => waiting.abort();
-    if (options.signal?.aborted === true) onAbort();
-    options.signal?.addEventListener("abort", onAbort, { once: true });
+    const attendance = new Attendance({
+      comeBackMs: options.comeBackMs ?? 0,
+      onForsaken: () => waiting.abort(),
+    });
+    attendance.attend(options.signal);
     const making = this.#parts.metrics.creating(
       options.how ?? (options.warm === undefined ? "cold" : "warm"),
       (onWaited) => this.#make(caller, row, spec, { ...options, signal: waiting.signal, onWaited }),
@@ -71,10 +77,10 @@ export class Creations {
     const made = making.finally(() => {
       // It is nobody's if it did not come to be this one's.
       options.warm?.release();
-      options.signal?.removeEventListener("abort", onAbort);
+      attendance.end();
       this.#pending.delete(row.id);
     });
-    this.#pending.set(row.id, { made, waiting });
+    this.#pending.set(row.id, { made, waiting, attendance });
     return made;
   }
 
@@ -101,7 +107,15 @@ export class Creations {
   }
 
   /** The sandbox that the token gave before; undefined if this is the first time. */
-  async earlier(keyId: string, token: string, request: CreateRequest, id: SandboxId): Promise<SandboxRow | undefined> {
+  async earlier(
+    {
+      keyId,
+      token,
+      signal,
+    }: { readonly keyId: string; readonly token: string; readonly signal?: AbortSignal | undefined },
+    request: CreateRequest,
+    id: SandboxId,
+  ): Promise<SandboxRow | undefined> {
     const { idempotency, sandboxes } = this.#parts.store;
     const requestHash = createHash("sha256").update(JSON.stringify(request)).digest("hex");
     for (;;) {
@@ -118,7 +132,10 @@ export class Creations {
         );
       }
       const pending = this.#pending.get(claim.sandboxId);
-      if (pending !== undefined) return pending.made;
+      if (pending !== undefined) {
+        pending.attendance.attend(signal);
+        return pending.made;
+      }
       const row = await this.#parts.find(claim.sandboxId);
       if (row !== undefined && row.status !== "creating") return row;
       // It came to nothing: the process was killed in the middle. Another may be making it right now.

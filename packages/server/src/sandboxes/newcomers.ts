@@ -13,6 +13,9 @@ import type { ServiceParts } from "./service-parts.js";
 import type { Sources } from "./sources.js";
 import type { Caller, CreateRequest, Forked } from "./types.js";
 
+/** Whoever was cut off comes back within this, with the same token; what still waits then is made for somebody. */
+const COME_BACK_MS = 5000;
+
 export interface NewcomerParts extends Pick<ServiceParts, "config" | "engine" | "images" | "volumes"> {
   readonly sources: Sources;
   readonly creations: Creations;
@@ -44,10 +47,11 @@ export class Newcomers {
     const spec = { ...source.spec, mounts: volumes.mountsOf(request.volumes ?? []) };
     const warm = await creations.claim({ ...spec, limits: source.limits });
     const id = warm?.id ?? createSandboxId();
-    if (options.idempotencyToken !== undefined) {
+    const { idempotencyToken: token, signal } = options;
+    if (token !== undefined) {
       let earlier: SandboxRow | undefined;
       try {
-        earlier = await creations.earlier(keyId, options.idempotencyToken, request, id);
+        earlier = await creations.earlier({ keyId, token, signal }, request, id);
       } catch (error) {
         warm?.release();
         throw error;
@@ -78,8 +82,12 @@ export class Newcomers {
       endedAt: null,
       ending: null,
     };
-    const signal = options.idempotencyToken === undefined ? options.signal : undefined;
-    return creations.make(caller, row, spec, { waitForRoomMs: request.waitMs ?? waitForRoomMs(config), signal, warm });
+    return creations.make(caller, row, spec, {
+      waitForRoomMs: request.waitMs ?? waitForRoomMs(config),
+      signal,
+      comeBackMs: token === undefined ? 0 : COME_BACK_MS,
+      warm,
+    });
   }
 
   async fork(
