@@ -136,6 +136,7 @@ export class ElasticMemory {
       urgent: true,
       signal: AbortSignal.any([this.#closing.signal, this.#interruption.signal]),
       onWaiting: (waiting) => this.#tell({ kind: "waiting", waiting }),
+      onWaited: (waited) => this.#tell({ kind: "waited", waited }),
     };
     const outcome = least === undefined ? "no_room" : await this.#growTo(least, begin, admission);
     // Whoever called it off has not decided that anybody is to be killed: it stays held, for whoever comes next.

@@ -84,6 +84,8 @@ export interface Admission {
 export type MemoryEvent =
   | { readonly kind: "held"; readonly limitBytes: number }
   | { readonly kind: "waiting"; readonly waiting: Waiting }
+  /** The waiting is over, whatever came of it. */
+  | { readonly kind: "waited"; readonly waited: Waited }
   | ({ readonly kind: "grown" } & MemoryLimitChange)
   | ({ readonly kind: "shrunk" } & MemoryLimitChange)
   /** No more is to be had: whoever takes too much is killed. */

@@ -4,11 +4,11 @@ import type { Admission, Engine, Sandbox, SandboxSpec, Waiting, WarmClaim } from
 import { ceilingBytesOf, HoldfastError, type SandboxId } from "@holdfast/protocol";
 import type { CreationWay, Metrics } from "../metrics/metrics.js";
 import type { SandboxRow, Store } from "../store/store.js";
-import { atMostEverySecond } from "./at-most-every-second.js";
 import { Attendance } from "./attendance.js";
 import type { KeyBudget } from "./key-budget.js";
 import type { SandboxLife } from "./sandbox-life.js";
 import type { Caller, CreateRequest } from "./types.js";
+import { waitingNews } from "./waiting-news.js";
 
 const FAILED_CREATION = "its creation, which failed";
 
@@ -180,10 +180,9 @@ export class Creations {
             lane: row.keyId,
             waitMs: waitForRoomMs,
             signal,
-            onWaited,
-            onWaiting: atMostEverySecond((waiting) => {
+            ...waitingNews((waiting) => {
               inserted.then(() => this.#parts.onWaiting(row, waiting)).catch(() => {});
-            }),
+            }, onWaited),
           },
         },
       );

@@ -16,14 +16,17 @@ const WAITING_KINDS: Readonly<Record<Resource, EventKind>> = {
   diskBytes: "waiting_for_disk",
 };
 
+/** What is told of as it is; who waits is told of in another way. */
+type MemoryNews = Exclude<MemoryEvent, { kind: "waiting" | "waited" }>;
+
 const MEMORY_KINDS = {
   held: "memory_held",
   grown: "memory_grown",
   shrunk: "memory_shrunk",
   let_go: "memory_let_go",
-} as const satisfies Record<Exclude<MemoryEvent["kind"], "waiting">, EventKind>;
+} as const satisfies Record<MemoryNews["kind"], EventKind>;
 
-function describeMemoryEvent(event: Exclude<MemoryEvent, { kind: "waiting" }>): string {
+function describeMemoryEvent(event: MemoryNews): string {
   switch (event.kind) {
     case "held":
       return `It has used up its ${formatBytes(event.limitBytes)} of memory, and is held until it is given more.`;
@@ -86,7 +89,7 @@ export const lifeEvents = {
   }),
 
   /** What becomes of a memory limit that moves by itself. */
-  memory: (event: Exclude<MemoryEvent, { kind: "waiting" }>): NewEvent => {
+  memory: (event: MemoryNews): NewEvent => {
     const { kind, ...data } = event;
     return { kind: MEMORY_KINDS[kind], message: describeMemoryEvent(event), data };
   },

@@ -4,10 +4,10 @@ import type { SandboxId } from "@holdfast/protocol";
 import type { Logger } from "pino";
 import type { Metrics } from "../metrics/metrics.js";
 import type { NewEvent, SandboxRow, Store } from "../store/store.js";
-import { atMostEverySecond } from "./at-most-every-second.js";
 import type { EventLog } from "./event-log.js";
 import { lifeEvents } from "./life-events.js";
 import type { LiveSandbox } from "./types.js";
+import { waitingNews } from "./waiting-news.js";
 
 export interface LifeParts {
   /** Starts what the sandbox's image is there to run, if anything, and waits until it is ready. */
@@ -33,10 +33,10 @@ export function admissionOf(
   { id, keyId }: SandboxRow,
   more: Pick<Admission, "onWaited" | "signal"> = {},
 ): Admission {
-  const onWaiting = atMostEverySecond<Parameters<NonNullable<Admission["onWaiting"]>>[0]>((waiting) => {
+  const tell = (waiting: Waiting) => {
     events.apply(id, {}, lifeEvents.waiting(waiting)).catch(() => {});
-  });
-  return { lane: keyId, waitMs: waitForRoomMs, onWaiting, ...more };
+  };
+  return { lane: keyId, waitMs: waitForRoomMs, signal: more.signal, ...waitingNews(tell, more.onWaited) };
 }
 
 /** What its memory limit goes through is told as it happens. */
@@ -46,9 +46,10 @@ export function tellOfMemory({ events, log, metrics }: LifeParts, { id }: Sandbo
       log.warn({ sandbox: id, err: error }, "an event could not be written down");
     });
   };
-  const waits = atMostEverySecond<Waiting>((waiting) => write(lifeEvents.waiting(waiting)));
+  const news = waitingNews((waiting) => write(lifeEvents.waiting(waiting)));
   sandbox.onMemory((event) => {
-    if (event.kind === "waiting") waits(event.waiting);
+    if (event.kind === "waiting") news.onWaiting(event.waiting);
+    else if (event.kind === "waited") news.onWaited(event.waited);
     else write(lifeEvents.memory(event));
     if (event.kind === "held") metrics.held();
     if (event.kind === "grown") metrics.grew();
