@@ -103,7 +103,7 @@ void mounts_nest(const struct nested_mount *nested, size_t count);
 void dev_make(const char *name, uid_t owner, uint64_t shm_bytes);
 
 /* reclaim.c: writes `value` to a cgroup's file that reclaims, and gives up after `limit_ms`. */
-int reclaim_main(const char *file, const char *value, uint64_t limit_ms);
+int reclaim_main(const char *file, const char *value, uint64_t limit_ms, pid_t parent);
 
 /* start.c */
 _Noreturn void start_main(int argc, char **argv);

@@ -45,10 +45,11 @@ int main(int argc, char **argv) {
     if (strcmp(verb, "seed-make") == 0 && argc == 3) return seed_make_main(argv[2]);
     if (strcmp(verb, "layer-id") == 0 && argc == 3) return layer_id_main(argv[2]);
     if (strcmp(verb, "quota-enable") == 0 && argc == 3) return quota_enable_main(argv[2]);
-    if (strcmp(verb, "reclaim") == 0 && argc == 5) return reclaim_main(argv[2], argv[3], parse_bytes(argv[4]));
+    if (strcmp(verb, "reclaim") == 0 && argc == 6)
+        return reclaim_main(argv[2], argv[3], parse_bytes(argv[4]), (pid_t)parse_bytes(argv[5]));
     if (strcmp(verb, "watch") == 0 && argc == 2) return watch_main();
     fprintf(stderr, "usage: holdfast-launch start … | disk-remove DIR | disk-usage DIR | disk-limit DIR BYTES |"
                     " disk-settle DIR | disk-clone FROM TO | disk-copy FROM TO | layer-make DIR KIND [SEED] |"
-                    " layer-finish DIR KIND synced|written [SEED FRESH] | seed-make POOL | layer-id DIR | quota-enable DIR | reclaim FILE VALUE MILLISECONDS | watch\n");
+                    " layer-finish DIR KIND synced|written [SEED FRESH] | seed-make POOL | layer-id DIR | quota-enable DIR | reclaim FILE VALUE MILLISECONDS PARENT | watch\n");
     return 125;
 }

@@ -1,5 +1,6 @@
 /** Memory limits that grow: held, not killed, while there is room on the host; then killed, with a history. */
 import { mkdtempSync, rmSync } from "node:fs";
+import { setTimeout as sleep } from "node:timers/promises";
 import {
   BubblewrapEngine,
   type BubblewrapEngineOptions,
@@ -54,6 +55,13 @@ function follow(sandbox: Sandbox): MemoryEvent[] {
   const events: MemoryEvent[] = [];
   sandbox.onMemory((event) => events.push(event));
   return events;
+}
+
+/** A neighbour takes what room is left, but for less than anybody could grow by. */
+async function fill(engine: BubblewrapEngine): Promise<Sandbox> {
+  const { room, reserved } = await engine.budget();
+  const memoryBytes = room.memoryBytes - reserved.memoryBytes - GUEST_SHARE.memoryBytes - 8 * MIB;
+  return engine.create({ limits: { ...SMALL_LIMITS, memoryBytes } });
 }
 
 const reservedOf = async (engine: BubblewrapEngine, { id }: Sandbox) =>
@@ -126,6 +134,27 @@ describe("a program that needs 600 MiB, in a sandbox of 128 MiB", { timeout: pat
     expect(events.find(({ kind }) => kind === "let_go")).toMatchObject({ why: "the host had no room for more" });
     expect((await shell(sandbox, "echo on")).stdout).toBe("on\n");
     expect(host.oomKills()).toBe(0);
+  });
+});
+
+describe("a sandbox that has almost used up its limit", { timeout: patienceMs(90_000) }, () => {
+  test("and asks for no more is left alone, although there is no room", async () => {
+    const engine = await open(512 * MIB, { holdWaitMs: 500 });
+    const sandbox = await engine.create({ limits: LIMITS });
+    await fill(engine);
+    const events = follow(sandbox);
+    const idle = await sandbox.start({
+      argv: ["perl", "-e", `vec($x, 116 * 1048576 - 1, 8) = 1; $| = 1; print 1; sleep`],
+    });
+    for await (const { kind } of idle.output()) if (kind === "data") break;
+    // On its way there it may have asked; that is seen to first.
+    await sleep(4000);
+    await expect.poll(() => events.at(-1)?.kind ?? "let_go", { timeout: patienceMs(20_000) }).toBe("let_go");
+    const seen = events.map(({ kind }) => kind);
+    // Long enough for several holds, and for a look at those who sit idle.
+    await sleep(12_000);
+    expect(events.map(({ kind }) => kind)).toEqual(seen);
+    expect(sandbox.limits.memoryBytes).toBe(START);
   });
 });
 

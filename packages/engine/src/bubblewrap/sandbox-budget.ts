@@ -4,18 +4,20 @@
  */
 import {
   changedLimits,
+  HoldfastError,
   type MemoryLimitChange,
   type ResizeLimits,
   resolveSandboxLimits,
   type SandboxId,
   type SandboxLimits,
 } from "@holdfast/protocol";
-import type { SandboxCgroup } from "../cgroups/index.js";
+import type { SandboxCgroup, SlowWrite } from "../cgroups/index.js";
 import { type Amounts, amountsOf } from "../governor/amounts.js";
 import { ElasticMemory } from "../governor/elastic-memory.js";
 import type { AdmissionRequest } from "../governor/governor.js";
 import type { Admission, MemoryEvent } from "../governor/types.js";
 import type { HostParts } from "./host-parts.js";
+import type { Turns } from "./turns.js";
 
 /** The lane of those that nobody named one for. */
 const COMMON_LANE = "";
@@ -34,9 +36,13 @@ export function admissionRequest(
   };
 }
 
-type Host = Pick<HostParts, "records" | "governor" | "watch" | "holdMs">;
+/** How long the kernel may look for what is in the way of a lower limit. */
+const LOWER_MS = 10_000;
+
+type Host = Pick<HostParts, "records" | "governor" | "watch" | "holdMs" | "launcher">;
 
 export interface BudgetParts {
+  readonly turns: Turns;
   readonly cgroup: SandboxCgroup;
   /** Those in force. */
   readonly limits: () => SandboxLimits;
@@ -60,7 +66,7 @@ export class SandboxBudget {
   readonly #request: AdmissionRequest;
   #startMemoryBytes: number;
   #elastic: ElasticMemory | undefined;
-  #isClosed = false;
+  readonly #closing = new AbortController();
 
   constructor(host: Host, id: SandboxId, parts: BudgetParts) {
     this.#host = host;
@@ -91,58 +97,106 @@ export class SandboxBudget {
   }
 
   async resize(change: ResizeLimits): Promise<void> {
-    this.#parts.requireUsable();
-    const changed = (limits: SandboxLimits) => resolveSandboxLimits(changedLimits(limits, change));
-    changed(this.#parts.limits());
+    const { turns, requireUsable, limits, show } = this.#parts;
+    requireUsable();
+    const changed = (before: SandboxLimits) => resolveSandboxLimits(changedLimits(before, change));
+    changed(limits());
     // What it wanted for itself is settled by this.
-    const history = this.history;
-    this.#elastic?.close();
-    const startBefore = this.#startMemoryBytes;
-    this.#startMemoryBytes = change.memoryBytes ?? Math.min(startBefore, change.memoryMaxBytes ?? startBefore);
-    try {
-      await this.#change(changed);
-      await this.#parts.show(this.#parts.limits());
-    } catch (error) {
-      this.#startMemoryBytes = startBefore;
-      throw error;
-    } finally {
-      this.#followCeiling(history);
-    }
+    this.interrupt();
+    await turns.take(async () => {
+      const history = this.history;
+      this.#elastic?.close();
+      const startBefore = this.#startMemoryBytes;
+      this.#startMemoryBytes = change.memoryBytes ?? Math.min(startBefore, change.memoryMaxBytes ?? startBefore);
+      try {
+        await this.#change(changed);
+      } catch (error) {
+        this.#startMemoryBytes = startBefore;
+        throw error;
+      } finally {
+        this.#followCeiling(history);
+      }
+    });
+    // Not in its turn: a guest that never answers must not keep anybody from freezing it.
+    await show(limits());
   }
 
-  /** Needs room for what it may take again. */
+  /** Needs room for what it may take again. Whoever calls has the sandbox's turn. */
   async thaw(admission: Admission = {}): Promise<void> {
-    await this.#growTo(this.#parts.limits(), admission);
+    await this.#growTo(this.#parts.limits(), { ...admission, signal: this.#untilClosed(admission.signal) });
   }
 
-  /** After a thaw. */
+  /** It may grow again. */
   goOn(): void {
     this.#elastic?.goOn().catch(this.#parts.onError);
   }
 
-  /** Standing still, it takes no more than it has. */
-  freeze(): void {
+  /** It waits for no room until it goes on, and takes nothing back. */
+  interrupt(): void {
     this.#elastic?.interrupt();
+  }
+
+  /** Standing still, it takes no more than it has. Whoever calls has the sandbox's turn. */
+  freeze(): void {
     this.#host.governor.shrink(this.#id, this.#heldOf(amountsOf(this.#parts.limits())));
   }
 
   close(): void {
-    this.#isClosed = true;
+    this.#closing.abort();
     this.#elastic?.close();
     this.#host.watch.drop(this.#id);
   }
 
-  /** `changed` is asked twice: others may have changed them while this one waited for room. */
-  async #change(changed: (limits: SandboxLimits) => SandboxLimits, admission?: Admission): Promise<void> {
+  /** In the sandbox's turn: what is promised and what is enforced are changed by nobody else meanwhile. */
+  async #change(changed: (limits: SandboxLimits) => SandboxLimits, admission: Admission = {}): Promise<void> {
     const { limits, requireUsable, enforce, isRunning } = this.#parts;
-    await this.#growTo(mostOf(limits(), changed(limits())), admission);
+    const signal = this.#untilClosed(admission.signal);
+    const before = limits();
+    const after = changed(before);
+    requireUsable();
+    await this.#growTo(mostOf(before, after), { ...admission, signal });
     try {
       requireUsable();
-      enforce(changed(limits()), this.#startMemoryBytes);
+      if (after.memoryBytes < before.memoryBytes) await this.#makeRoom(after.memoryBytes, signal);
+      enforce(after, this.#startMemoryBytes);
     } finally {
       const amounts = amountsOf(limits());
       this.#host.governor.shrink(this.#id, isRunning() ? amounts : this.#heldOf(amounts));
     }
+  }
+
+  /** If it fails, the limit is what it was, and so is what was promised. */
+  async #makeRoom(memoryBytes: number, signal: AbortSignal): Promise<void> {
+    const { cgroup, limits, requireUsable } = this.#parts;
+    try {
+      await cgroup.makeRoom(memoryBytes, this.#slowWrite(signal));
+      requireUsable();
+      if (signal.aborted) throw calledOff();
+    } catch (error) {
+      try {
+        cgroup.setLimits({ memoryBytes: limits().memoryBytes });
+      } catch {
+        // It has ended. Raising a limit does not fail.
+      }
+      throw error;
+    }
+  }
+
+  #slowWrite(signal?: AbortSignal): SlowWrite {
+    return async (file, value) => {
+      try {
+        await this.#host.launcher.reclaim(file, value, LOWER_MS, { signal });
+        return true;
+      } catch {
+        // Without a process to spare it is done here.
+        if (signal?.aborted === true) throw calledOff();
+        return false;
+      }
+    };
+  }
+
+  #untilClosed(signal: AbortSignal | undefined): AbortSignal {
+    return signal === undefined ? this.#closing.signal : AbortSignal.any([signal, this.#closing.signal]);
   }
 
   /** A process that was killed in between has told the kernel, and not us. */
@@ -158,7 +212,7 @@ export class SandboxBudget {
     }
   }
 
-  async #growTo(limits: SandboxLimits, admission: Admission = {}): Promise<void> {
+  async #growTo(limits: SandboxLimits, admission: Admission): Promise<void> {
     await this.#host.governor.grow({ ...this.#request, amounts: amountsOf(limits) }, admission);
   }
 
@@ -173,13 +227,13 @@ export class SandboxBudget {
 
   /** The ceiling may have been set, moved or taken away. */
   #followCeiling(history: readonly MemoryLimitChange[] = []): void {
-    const { cgroup, limits, tell, onError, isRunning } = this.#parts;
+    const { turns, cgroup, limits, tell, onError, isRunning } = this.#parts;
     this.#elastic?.close();
     this.#elastic = undefined;
     const { memoryBytes, memoryMaxBytes } = limits();
     if (memoryMaxBytes === undefined || memoryMaxBytes <= Math.min(memoryBytes, this.#startMemoryBytes)) {
       this.#host.watch.drop(this.#id);
-      cgroup.setHolding(false);
+      cgroup.setHolding(false, this.#slowWrite()).catch(onError);
       return;
     }
     this.#elastic = new ElasticMemory(
@@ -193,13 +247,15 @@ export class SandboxBudget {
         startBytes: this.#startMemoryBytes,
         isRunning,
         shortage: () => cgroup.memoryShortage(),
-        setHolding: (holding) => cgroup.setHolding(holding),
+        setHolding: (holding) => cgroup.setHolding(holding, this.#slowWrite()),
         oomKills: () => cgroup.readSandbox().oomKills,
         workingSetBytes: () => cgroup.readWorkingSetBytes(),
-        setLimit: async (bytes, admission) => {
-          await this.#change((current) => ({ ...current, memoryBytes: bytes }), admission);
-          this.#watch();
-        },
+        setLimit: (bytes, admission) =>
+          turns.take(async () => {
+            if (admission?.signal?.aborted === true) throw calledOff();
+            await this.#change((current) => ({ ...current, memoryBytes: bytes }), admission);
+            this.#watch();
+          }),
       },
       { waitMs: this.#host.holdMs, tell, onError, history },
     );
@@ -208,7 +264,7 @@ export class SandboxBudget {
 
   #watch(): void {
     const elastic = this.#elastic;
-    if (elastic === undefined || this.#isClosed) return;
+    if (elastic === undefined || this.#closing.signal.aborted) return;
     const target = this.#parts.cgroup.holdTarget(this.#parts.limits().memoryBytes);
     this.#host.watch.add(this.#id, target, () => void elastic.look().catch(this.#parts.onError));
   }
@@ -218,6 +274,10 @@ export class SandboxBudget {
 export function limitsAtRest(limits: SandboxLimits, startMemoryBytes: number): SandboxLimits {
   if (limits.memoryMaxBytes === undefined) return limits;
   return { ...limits, memoryBytes: Math.min(limits.memoryBytes, startMemoryBytes) };
+}
+
+function calledOff(): HoldfastError {
+  return new HoldfastError("canceled", "the change of the limits was called off");
 }
 
 /** While limits change, both the old and the new may be in force. */

@@ -44,18 +44,16 @@ import { takeFinalLook } from "./final-look.js";
 import { Gauge } from "./gauge.js";
 import type { HostParts } from "./host-parts.js";
 import { readProcessRows } from "./process-rows.js";
-import { reclaimMemory } from "./reclaim.js";
 import type { SandboxRecord } from "./records.js";
 import { SandboxBudget } from "./sandbox-budget.js";
+import { SandboxRest } from "./sandbox-rest.js";
 import { takeSnapshot } from "./snapshot.js";
 import { Standstill } from "./standstill.js";
+import { Turns } from "./turns.js";
+import { WallTimer } from "./wall-timer.js";
 
-/** setTimeout's own limit. Longer lives are measured in stages. */
-const MAX_TIMER_MS = 2 ** 31 - 1;
 /** So many ids are written down as used at a time: a start shall not cost a write. */
 export const COMMAND_ID_STEP = 1024;
-/** How long the kernel may look for memory to take back. */
-const RECLAIM_MS = 1000;
 
 export class BubblewrapSandbox implements Sandbox {
   readonly id: SandboxId;
@@ -75,7 +73,10 @@ export class BubblewrapSandbox implements Sandbox {
   readonly #leaders = new Map<number, RunningCommand>();
   readonly #endings: Endings | undefined;
   readonly #egress: Egress | undefined;
+  /** Whatever changes what it may take, or whether it moves. */
+  readonly #turns = new Turns();
   readonly #budget: SandboxBudget;
+  readonly #rest: SandboxRest;
   #record: SandboxRecord;
   #nextCommandId: number;
   #cause: SandboxCause | undefined;
@@ -83,7 +84,7 @@ export class BubblewrapSandbox implements Sandbox {
   #settleEnded!: (ending: SandboxEnding) => void;
   readonly #memoryListeners = new Set<(event: MemoryEvent) => void>();
   #finalLook: FinalLook | undefined;
-  #wallTimer: NodeJS.Timeout | undefined;
+  readonly #wallTimer: WallTimer | undefined;
 
   constructor(
     host: HostParts,
@@ -117,6 +118,14 @@ export class BubblewrapSandbox implements Sandbox {
     this.createdAt = new Date(parts.record.createdAt);
     this.#standstill = new Standstill(parts.cgroup, host.records.pathOf(this.id));
     this.#budget = this.#openBudget();
+    this.#rest = new SandboxRest({
+      turns: this.#turns,
+      standstill: this.#standstill,
+      budget: this.#budget,
+      cgroup: parts.cgroup,
+      launcher: host.launcher,
+      requireAlive: () => this.#requireAlive(),
+    });
     this.files = new GuestFiles(() => this.#usableConnection());
     this.#egress = this.#openEgress();
     this.gauge = new Gauge(this.#commandContext(), host.records.pathOf(this.id));
@@ -125,7 +134,7 @@ export class BubblewrapSandbox implements Sandbox {
     });
     void parts.connection.closed.then((reason) => this.#onConnectionClosed(reason));
     void parts.monitor?.exited.then((status) => this.#end({ kind: "guest_exited", status }));
-    this.#armWallTimer();
+    this.#wallTimer = this.#armWallTimer();
   }
 
   get state(): SandboxState {
@@ -195,40 +204,25 @@ export class BubblewrapSandbox implements Sandbox {
     return () => void this.#memoryListeners.delete(listener);
   }
 
-  async freeze(options: { keepsPromise?: boolean } = {}): Promise<void> {
-    if (this.#ending !== undefined) throw this.#endedError();
-    await this.#standstill.freeze();
-    if (this.#ending === undefined && options.keepsPromise !== true) this.#budget.freeze();
+  freeze(options: { keepsPromise?: boolean } = {}): Promise<void> {
+    return this.#rest.freeze(options);
   }
 
-  async thaw(admission: Admission = {}): Promise<void> {
-    if (this.#ending !== undefined) throw this.#endedError();
-    await this.#budget.thaw(admission);
-    if (this.#ending !== undefined) throw this.#endedError();
-    await this.#standstill.thaw();
-    this.#budget.goOn();
+  thaw(admission: Admission = {}): Promise<void> {
+    return this.#rest.thaw(admission);
   }
 
-  async reclaim(): Promise<number> {
-    if (this.#ending !== undefined) throw this.#endedError();
-    try {
-      const released = await reclaimMemory(this.#host.launcher, this.#cgroup, { limitMs: RECLAIM_MS });
-      if (this.state === "frozen") this.#budget.freeze();
-      return released;
-    } catch (error) {
-      throw this.state === "ended" ? this.#endedError() : error;
-    }
+  reclaim(): Promise<number> {
+    return this.#rest.reclaim();
   }
 
   async snapshot(id: LayerId): Promise<SnapshotReport> {
-    const requireRunning = () => {
-      if (this.#ending !== undefined) throw this.#endedError();
-    };
+    const requireRunning = () => this.#requireAlive();
     requireRunning();
     try {
       return await takeSnapshot(this.#host, parseLayerId(id), {
         disk: this.#record.disk,
-        standstill: this.#standstill,
+        rest: this.#rest,
         requireRunning,
       });
     } catch (error) {
@@ -284,12 +278,12 @@ export class BubblewrapSandbox implements Sandbox {
       return;
     }
     this.#ending = new Promise(() => {});
-    clearTimeout(this.#wallTimer);
+    this.#wallTimer?.clear();
     this.#budget.close();
     this.#egress?.close();
     this.#diskGauge.stop();
     // What stands still for a moment must not stay so.
-    await this.#standstill.idle();
+    await this.#turns.idle();
     this.#connection.close();
     this.#host.records.disown(this.id, this.#host.us);
   }
@@ -331,18 +325,10 @@ export class BubblewrapSandbox implements Sandbox {
     void this.#end({ kind: "out_of_disk", limitBytes: this.limits.diskBytes, usedBytes });
   }
 
-  #armWallTimer(): void {
+  #armWallTimer(): WallTimer | undefined {
     const { wallMs } = this.limits;
-    if (wallMs === undefined) return;
-    const leftMs = Math.max(0, this.#bootedAtMs + wallMs - Date.now());
-    this.#wallTimer = setTimeout(
-      () => {
-        if (leftMs > MAX_TIMER_MS) this.#armWallTimer();
-        else void this.#end({ kind: "timed_out", limitMs: wallMs });
-      },
-      Math.min(leftMs, MAX_TIMER_MS),
-    );
-    this.#wallTimer.unref();
+    if (wallMs === undefined) return undefined;
+    return new WallTimer(this.#bootedAtMs + wallMs, () => void this.#end({ kind: "timed_out", limitMs: wallMs }));
   }
 
   /** A sandbox that was stopped begins a new life when it is booted. */
@@ -350,8 +336,12 @@ export class BubblewrapSandbox implements Sandbox {
     return Date.parse(this.#record.bootedAt ?? this.#record.createdAt);
   }
 
-  #usableConnection(): GuestConnection {
+  #requireAlive(): void {
     if (this.#ending !== undefined) throw this.#endedError();
+  }
+
+  #usableConnection(): GuestConnection {
+    this.#requireAlive();
     if (this.#standstill.isFrozen) {
       throw new HoldfastError("sandbox_frozen", `sandbox ${this.id} is frozen`, { hint: "Thaw it first." });
     }
@@ -387,6 +377,7 @@ export class BubblewrapSandbox implements Sandbox {
 
   #openBudget(): SandboxBudget {
     return new SandboxBudget(this.#host, this.id, {
+      turns: this.#turns,
       cgroup: this.#cgroup,
       limits: () => this.limits,
       startMemoryBytes: this.#record.startMemoryBytes ?? this.spec.limits.memoryBytes,
@@ -428,7 +419,7 @@ export class BubblewrapSandbox implements Sandbox {
   }
 
   async #finish(): Promise<SandboxEnding> {
-    clearTimeout(this.#wallTimer);
+    this.#wallTimer?.clear();
     this.#budget.close();
     this.#egress?.close();
     this.#diskGauge.stop();

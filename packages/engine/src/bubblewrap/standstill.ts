@@ -1,6 +1,6 @@
 /**
- * Whether a sandbox's processes stand still: because somebody froze it, or because we copy its files. One after the other,
- * so that neither undoes what the other does.
+ * Whether a sandbox's processes stand still: because somebody froze it, or because we copy its files. Whoever asks for it has the
+ * sandbox's turn (sandbox-rest.ts), so that neither undoes what the other does.
  *
  * While it stands still for us alone, a file beside its record says so: whoever adopts it after our sudden death then knows
  * that nobody wanted it frozen.
@@ -30,7 +30,6 @@ export class Standstill {
   readonly #cgroup: SandboxCgroup;
   readonly #mark: string;
   #frozen: boolean;
-  #last: Promise<unknown> = Promise.resolve();
 
   constructor(cgroup: SandboxCgroup, directory: string) {
     this.#cgroup = cgroup;
@@ -43,31 +42,21 @@ export class Standstill {
     return this.#frozen;
   }
 
-  freeze(): Promise<void> {
-    return this.#inTurn(async () => {
-      await this.#cgroup.freeze();
-      this.#frozen = true;
-    });
+  async freeze(): Promise<void> {
+    await this.#cgroup.freeze();
+    this.#frozen = true;
   }
 
-  thaw(): Promise<void> {
-    return this.#inTurn(async () => {
-      await this.#cgroup.thaw();
-      this.#frozen = false;
-    });
+  async thaw(): Promise<void> {
+    await this.#cgroup.thaw();
+    this.#frozen = false;
   }
 
   /** Runs `work` while nothing in the sandbox moves, and says for how long; afterwards it is as it was. */
-  during<T>(
-    work: () => Promise<T>,
-    options: { readonly requireRunning: () => void },
-  ): Promise<{ readonly result: T; readonly stoodStillMs: number }> {
-    return this.#inTurn(async () => {
-      options.requireRunning();
-      const begin = performance.now();
-      const result = this.#frozen ? await work() : await this.#heldStill(work);
-      return { result, stoodStillMs: performance.now() - begin };
-    });
+  async during<T>(work: () => Promise<T>): Promise<{ readonly result: T; readonly stoodStillMs: number }> {
+    const begin = performance.now();
+    const result = this.#frozen ? await work() : await this.#heldStill(work);
+    return { result, stoodStillMs: performance.now() - begin };
   }
 
   async #heldStill<T>(work: () => Promise<T>): Promise<T> {
@@ -82,16 +71,5 @@ export class Standstill {
       });
       rmSync(this.#mark, { force: true });
     }
-  }
-
-  /** Resolves when nobody does anything about it any more. */
-  async idle(): Promise<void> {
-    await this.#last;
-  }
-
-  #inTurn<T>(work: () => Promise<T>): Promise<T> {
-    const turn = this.#last.then(work);
-    this.#last = turn.catch(() => {});
-    return turn;
   }
 }

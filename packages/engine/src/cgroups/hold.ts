@@ -4,9 +4,11 @@
  * down so much that there is time to decide.
  */
 import type { Hierarchy } from "./hierarchies.js";
-import { readKeyed, readNumber, writeKernelFile } from "./kernel-files.js";
+import { QUICK_BYTES, readKernelFile, readKeyed, readNumber, type SlowWrite, writeKernelFile } from "./kernel-files.js";
 
 const MIB = 1024 * 1024;
+/** The kernel counts in these. */
+const PAGE_BYTES = 4096;
 /** On v2, between being slowed down and the limit itself: what can be taken by many threads at once before they sleep. */
 const SLACK_SHARE = 1 / 8;
 const LEAST_SLACK_BYTES = 8 * MIB;
@@ -20,38 +22,90 @@ const MOST_SLACK_BYTES = 128 * MIB;
 /** So much is near the limit: it is given more before it has to be held. */
 export function nearMark(limitBytes: number, leastSlackBytes = LEAST_NEAR_BYTES): number {
   const slack = Math.min(MOST_SLACK_BYTES, Math.max(leastSlackBytes, limitBytes * SLACK_SHARE));
-  return Math.floor(Math.max(limitBytes / 2, limitBytes - slack));
+  return Math.floor(Math.max(limitBytes / 2, limitBytes - slack) / PAGE_BYTES) * PAGE_BYTES;
 }
 
-/** To be called again whenever the limit has changed. */
-export function setHolding(memory: Hierarchy, directory: string, holding: boolean): void {
-  if (memory.version === 1) {
-    writeKernelFile(`${directory}/memory.oom_control`, holding ? "1" : "0");
-    return;
-  }
-  const limitBytes = readNumber(`${directory}/memory.max`);
-  const mark = holding && limitBytes !== undefined ? String(nearMark(limitBytes, LEAST_SLACK_BYTES)) : "max";
-  writeKernelFile(`${directory}/memory.high`, mark);
+/** On v2, where whoever takes more is slowed down. */
+export function holdMark(limitBytes: number): number {
+  return nearMark(limitBytes, LEAST_SLACK_BYTES);
 }
 
-/** `near`: it has almost all of its limit, and uses it. `held`: somebody waits for more. */
-export function shortageOf(memory: Hierarchy, directory: string): "none" | "near" | "held" {
-  if (memory.version === 1) {
-    if (readKeyed(`${directory}/memory.oom_control`)?.get("under_oom") === 1) return "held";
-    const limitBytes = readNumber(`${directory}/memory.limit_in_bytes`);
-    return limitBytes !== undefined && isAt(nearMark(limitBytes)) ? "near" : "none";
-  }
-  const mark = readNumber(`${directory}/memory.high`);
-  return mark !== undefined && isAt(mark) ? "held" : "none";
+/** One cgroup's. */
+export class MemoryHold {
+  readonly #memory: Hierarchy;
+  readonly #directory: string;
+  /** On v2: how often somebody had asked for more than the mark when that was last seen to. */
+  #settledAsks: number | undefined;
+  #last: Promise<void> = Promise.resolve();
 
-  // What it could give back the kernel takes first; what is left is in use.
-  function isAt(mark: number): boolean {
-    return readWorkingSetBytes(memory, directory) >= mark - MIB;
+  constructor(memory: Hierarchy, directory: string) {
+    this.#memory = memory;
+    this.#directory = directory;
   }
-}
 
-export function readWorkingSetBytes(memory: Hierarchy, directory: string): number {
-  const stat = readKeyed(`${directory}/memory.stat`);
-  const held = readNumber(`${directory}/${memory.version === 2 ? "memory.current" : "memory.usage_in_bytes"}`) ?? 0;
-  return Math.max(0, held - (stat?.get(memory.version === 2 ? "inactive_file" : "total_inactive_file") ?? 0));
+  /** To be called again whenever the limit has changed. One after the other: the last one called is the last one written. */
+  set(holding: boolean, slowly: SlowWrite): Promise<void> {
+    const done = this.#last.then(() => this.#set(holding, slowly));
+    this.#last = done.catch(() => {});
+    return done;
+  }
+
+  async #set(holding: boolean, slowly: SlowWrite): Promise<void> {
+    if (this.#memory.version === 1) {
+      writeKernelFile(`${this.#directory}/memory.oom_control`, holding ? "1" : "0");
+      return;
+    }
+    const limitBytes = readNumber(`${this.#directory}/memory.max`);
+    const mark = holding && limitBytes !== undefined ? holdMark(limitBytes) : undefined;
+    const file = `${this.#directory}/memory.high`;
+    // Written again, it would be a search for memory again, and who asked for more has asked already.
+    if (readKernelFile(file) !== undefined && readNumber(file) === mark) return;
+    // Before it moves: whoever asks for more than the new one is heard.
+    this.#settledAsks = this.#readAsks();
+    const value = mark === undefined ? "max" : String(mark);
+    const excess = (readNumber(`${this.#directory}/memory.current`) ?? 0) - (mark ?? Number.POSITIVE_INFINITY);
+    if (excess > QUICK_BYTES && (await slowly(file, value))) return;
+    writeKernelFile(file, value);
+  }
+
+  /** `near`: it has almost all of its limit, and uses it. `held`: somebody waits for more. */
+  shortage(): "none" | "near" | "held" {
+    return this.#memory.version === 1 ? this.#shortageV1() : this.#shortageV2();
+  }
+
+  #shortageV1(): "none" | "near" | "held" {
+    if (readKeyed(`${this.#directory}/memory.oom_control`)?.get("under_oom") === 1) return "held";
+    const limitBytes = readNumber(`${this.#directory}/memory.limit_in_bytes`);
+    return limitBytes !== undefined && this.#isAt(nearMark(limitBytes)) ? "near" : "none";
+  }
+
+  /** Nobody is held who is at the mark and asks for nothing: that may last for ever, and there is nothing to be decided. */
+  #shortageV2(): "none" | "held" {
+    const asks = this.#readAsks();
+    this.#settledAsks ??= asks;
+    const mark = readNumber(`${this.#directory}/memory.high`);
+    if (mark !== undefined && this.#isAt(mark)) return asks > this.#settledAsks ? "held" : "none";
+    this.#settledAsks = asks;
+    return "none";
+  }
+
+  /** What it could give back the kernel takes first; what is left is in use. */
+  #isAt(mark: number): boolean {
+    return this.readWorkingSetBytes() >= mark - MIB;
+  }
+
+  /** Its own: a command may have a mark, too. Whoever sleeps at a mark asks again within two seconds. */
+  #readAsks(): number {
+    const events = readKeyed(`${this.#directory}/memory.events.local`) ?? readKeyed(`${this.#directory}/memory.events`);
+    return events?.get("high") ?? 0;
+  }
+
+  readWorkingSetBytes(): number {
+    const [usage, idle] =
+      this.#memory.version === 2
+        ? ["memory.current", "inactive_file"]
+        : ["memory.usage_in_bytes", "total_inactive_file"];
+    const stat = readKeyed(`${this.#directory}/memory.stat`);
+    return Math.max(0, (readNumber(`${this.#directory}/${usage}`) ?? 0) - (stat?.get(idle) ?? 0));
+  }
 }

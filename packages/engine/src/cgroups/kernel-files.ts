@@ -51,6 +51,16 @@ export function writeKernelFile(path: string, value: string): void {
   }
 }
 
+/**
+ * The same in another process, for what makes the kernel take memory back: the write returns when that is done, tens of
+ * milliseconds for some hundred megabytes of page cache, and nothing else would be done here meanwhile. Resolves to whether it
+ * was written; rejects only if it was called off, and then nothing more will be.
+ */
+export type SlowWrite = (path: string, value: string) => Promise<boolean>;
+
+/** So much is taken back in less time than a process needs to start. */
+export const QUICK_BYTES = 16 * 1024 * 1024;
+
 export function readNumber(path: string): number | undefined {
   const text = readKernelFile(path);
   return text === undefined ? undefined : parseLimit(text);

@@ -1,7 +1,16 @@
 /** How limits are written, by version, and taken back when one of them is refused. */
 import { HoldfastError, RESERVED_PIDS } from "@holdfast/protocol";
 import type { Hierarchy } from "./hierarchies.js";
-import { errnoOf, hasFile, readKernelFile, readNumber, writeKernelFile } from "./kernel-files.js";
+import { holdMark } from "./hold.js";
+import {
+  errnoOf,
+  hasFile,
+  QUICK_BYTES,
+  readKernelFile,
+  readNumber,
+  type SlowWrite,
+  writeKernelFile,
+} from "./kernel-files.js";
 
 /** For bubblewrap and the guest, outside of what the commands may use: the control channel outlives their OOM. */
 export const GUEST_MEMORY_BYTES = 96 * 1024 * 1024;
@@ -162,6 +171,27 @@ export function requireRoom(hierarchy: Hierarchy, directory: string, bytes: numb
   }
   const usageBytes = readNumber(current) ?? 0;
   if (usageBytes > bytes) throw memoryInUse(bytes, usageBytes);
+}
+
+/**
+ * Has the kernel take back, somewhere else, what would be in the way of a lower limit: writing the limit is quick afterwards. On
+ * v1 there is no other way than to write it, so it may be in force already.
+ */
+export async function makeRoom(
+  hierarchy: Hierarchy,
+  directory: string,
+  { bytes, slowly }: { readonly bytes: number; readonly slowly: SlowWrite },
+): Promise<void> {
+  const isV1 = hierarchy.version === 1;
+  const usage = `${directory}/${isV1 ? "memory.usage_in_bytes" : "memory.current"}`;
+  const usedBytes = readNumber(usage) ?? 0;
+  const wantedBytes = isV1 ? bytes : holdMark(bytes);
+  if (usedBytes - wantedBytes <= QUICK_BYTES) return;
+  if (!isV1 && !hasFile(directory, "memory.reclaim")) return;
+  const [file, value] = isV1 ? ["memory.limit_in_bytes", bytes] : ["memory.reclaim", usedBytes - wantedBytes];
+  if (!(await slowly(`${directory}/${file}`, String(value)))) return;
+  const leftBytes = readNumber(usage) ?? 0;
+  if (leftBytes - bytes > QUICK_BYTES) throw memoryInUse(bytes, leftBytes);
 }
 
 export function memoryInUse(bytes: number, usageBytes: number | undefined, cause?: unknown): HoldfastError {

@@ -10,7 +10,7 @@ import {
   readSandboxCounters,
 } from "./counters.js";
 import { type Hierarchy, kernelPath } from "./hierarchies.js";
-import { nearMark, readWorkingSetBytes, setHolding, shortageOf } from "./hold.js";
+import { MemoryHold, nearMark } from "./hold.js";
 import {
   errnoOf,
   hasFile,
@@ -21,11 +21,13 @@ import {
   readNumber,
   readPidsOfTree,
   removeTree,
+  type SlowWrite,
 } from "./kernel-files.js";
 import {
   applyLimits,
   cpuWrites,
   type LimitWrite,
+  makeRoom,
   memoryInUse,
   memoryWrites,
   pidsWrites,
@@ -75,6 +77,7 @@ export class KernelSandboxCgroup implements SandboxCgroup {
   readonly id: SandboxId;
   readonly paths: CgroupPaths;
   readonly #setup: CgroupSetup;
+  readonly #hold: MemoryHold;
   #limitBeforeSlack: number | undefined;
   readonly #directories: readonly string[];
   readonly #freezer: Freezer | undefined;
@@ -86,6 +89,7 @@ export class KernelSandboxCgroup implements SandboxCgroup {
     this.#setup = setup;
     this.#directories = setup.hierarchies.map((hierarchy) => this.#at(hierarchy));
     this.#freezer = this.#createFreezer();
+    this.#hold = new MemoryHold(setup.memory, this.#memoryDir);
   }
 
   #at(hierarchy: Hierarchy): string {
@@ -150,9 +154,13 @@ export class KernelSandboxCgroup implements SandboxCgroup {
     return `${this.#at(this.#setup.memory)}/cmd`;
   }
 
-  setHolding(holding: boolean): void {
+  makeRoom(bytes: number, slowly: SlowWrite): Promise<void> {
+    return makeRoom(this.#setup.memory, this.#memoryDir, { bytes, slowly });
+  }
+
+  async setHolding(holding: boolean, slowly: SlowWrite): Promise<void> {
     try {
-      setHolding(this.#setup.memory, this.#memoryDir, holding);
+      await this.#hold.set(holding, slowly);
     } catch (reason) {
       // It has ended: there is nothing left to hold.
       if (errnoOf(reason) !== "ENOENT" && errnoOf(reason) !== "ENODEV") throw HoldfastError.from(reason);
@@ -160,7 +168,7 @@ export class KernelSandboxCgroup implements SandboxCgroup {
   }
 
   memoryShortage(): "none" | "near" | "held" {
-    return shortageOf(this.#setup.memory, this.#memoryDir);
+    return this.#hold.shortage();
   }
 
   holdTarget(limitBytes: number): WatchTarget {
@@ -170,7 +178,7 @@ export class KernelSandboxCgroup implements SandboxCgroup {
   }
 
   readWorkingSetBytes(): number {
-    return readWorkingSetBytes(this.#setup.memory, this.#memoryDir);
+    return this.#hold.readWorkingSetBytes();
   }
 
   #commandDir(hierarchy: Hierarchy, n: number): string {

@@ -1,6 +1,7 @@
 /** What the engine knows of cgroups: limits, counters, the end of all processes. Which version does it, it need not know. */
 import type { SandboxId } from "@holdfast/protocol";
 import type { WatchTarget } from "./cgroup-watch.js";
+import type { SlowWrite } from "./kernel-files.js";
 
 export const HIERARCHY_NAMES = ["memory", "pids", "cpu", "cpuacct", "freezer", "unified"] as const;
 export type HierarchyName = (typeof HIERARCHY_NAMES)[number];
@@ -128,10 +129,15 @@ export interface SandboxCgroup {
   /** Live, all or nothing. Memory below what is in use and cannot be reclaimed is refused, never bought by a kill. */
   setLimits(limits: Partial<CgroupLimits>): void;
   /**
+   * Takes back what a lower memory limit needs, without this process standing still; setLimits is quick afterwards. That limit
+   * may be in force already, whether this resolves or not: if it is not to be, the old one must be set again.
+   */
+  makeRoom(memoryBytes: number, slowly: SlowWrite): Promise<void>;
+  /**
    * Whether its commands are held at their memory limit instead of killed there. Held, they wait for a higher limit, for as
    * long as it takes; nobody else waits for them.
    */
-  setHolding(holding: boolean): void;
+  setHolding(holding: boolean, slowly: SlowWrite): Promise<void>;
   /** Whether it has almost used up its memory limit, and whether something is held there. */
   memoryShortage(): "none" | "near" | "held";
   /** What changes when that changes, with this limit in force. */

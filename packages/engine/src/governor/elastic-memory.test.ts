@@ -1,7 +1,7 @@
 import { HoldfastError } from "@holdfast/protocol";
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 import { ElasticMemory, type ElasticSandbox } from "./elastic-memory.js";
-import type { Admission, MemoryEvent } from "./types.js";
+import type { Admission, MemoryEvent, Waited } from "./types.js";
 
 const MIB = 1024 * 1024;
 
@@ -16,6 +16,8 @@ class Place implements ElasticSandbox {
   running = true;
   kills = 0;
   waiting: (() => void) | undefined;
+  /** Resolves when there is room below a lower limit. */
+  loweredAfter: Promise<void> = Promise.resolve();
 
   isRunning(): boolean {
     return this.running;
@@ -24,7 +26,7 @@ class Place implements ElasticSandbox {
     if (this.neededBytes > this.limitBytes) return this.isHolding ? "held" : "none";
     return this.neededBytes > this.limitBytes * 0.9 ? "near" : "none";
   }
-  setHolding(holding: boolean): void {
+  async setHolding(holding: boolean): Promise<void> {
     this.isHolding = holding;
     if (holding || this.neededBytes <= this.limitBytes) return;
     this.kills += 1;
@@ -38,17 +40,27 @@ class Place implements ElasticSandbox {
   }
   async setLimit(bytes: number, admission?: Admission): Promise<void> {
     if (bytes > this.roomBytes) await this.#wait(bytes, admission);
+    if (bytes < this.limitBytes) {
+      const calledOff = new Promise((resolve) => admission?.signal?.addEventListener("abort", resolve));
+      await Promise.race([this.loweredAfter, calledOff]);
+      if (admission?.signal?.aborted === true) throw new HoldfastError("canceled", "canceled");
+    }
     this.limitBytes = bytes;
   }
   #wait(bytes: number, admission?: Admission): Promise<void> {
     return new Promise((resolve, reject) => {
-      const refuse = (code: "host_capacity" | "canceled") => reject(new HoldfastError(code, code));
+      const tell = (outcome: Waited["outcome"]) => admission?.onWaited?.({ kind: "sandbox", waitedMs: 0, outcome });
+      const refuse = (code: "host_capacity" | "canceled") => {
+        tell(code === "canceled" ? code : "refused");
+        reject(new HoldfastError(code, code));
+      };
       if (admission?.waitMs === undefined) return refuse("host_capacity");
       admission.onWaiting?.({ position: 1, resource: "memoryBytes", needed: bytes, free: 0 });
       admission.signal?.addEventListener("abort", () => refuse("canceled"));
       const timer = setTimeout(() => refuse("host_capacity"), admission.waitMs);
       this.waiting = () => {
         clearTimeout(timer);
+        tell("admitted");
         resolve();
       };
     });
@@ -109,7 +121,7 @@ describe("a sandbox", () => {
     expect(kinds()).toEqual(["held", "waiting"]);
     place.waiting?.();
     await looking;
-    expect(kinds()).toEqual(["held", "waiting", "grown"]);
+    expect(kinds()).toEqual(["held", "waiting", "waited", "grown"]);
     expect(place.kills).toBe(0);
   });
 
@@ -119,7 +131,7 @@ describe("a sandbox", () => {
     const looking = elastic.look();
     await vi.advanceTimersByTimeAsync(1100);
     await looking;
-    expect(kinds()).toEqual(["held", "waiting", "let_go"]);
+    expect(kinds()).toEqual(["held", "waiting", "waited", "let_go"]);
     expect(place.kills).toBe(1);
     expect(place.isHolding).toBe(true);
   });
@@ -164,6 +176,32 @@ describe("a limit that has grown", () => {
     expect(place.limitBytes).toBe(352 * MIB);
     expect(kinds()).toEqual(["shrunk"]);
     expect(place.isHolding).toBe(true);
+  });
+
+  test("is not lowered any more once it is needed again, and grows at once", async () => {
+    place.limitBytes = 512 * MIB;
+    place.isHolding = true;
+    place.neededBytes = 200 * MIB;
+    place.loweredAfter = new Promise(() => {});
+    await vi.advanceTimersByTimeAsync(30_000);
+    // A call without need does not stop it.
+    await elastic.look();
+    place.neededBytes = 600 * MIB;
+    await elastic.look();
+    await vi.advanceTimersByTimeAsync(0);
+    expect(place.limitBytes).toBe(1024 * MIB);
+    expect(kinds()).toEqual(["held", "grown"]);
+  });
+
+  test("is not lowered any more when it is to stand still", async () => {
+    place.neededBytes = 200 * MIB;
+    place.loweredAfter = new Promise(() => {});
+    await vi.advanceTimersByTimeAsync(30_000);
+    elastic.interrupt();
+    await vi.advanceTimersByTimeAsync(0);
+    place.loweredAfter = Promise.resolve();
+    await vi.advanceTimersByTimeAsync(30_000);
+    expect(place.limitBytes).toBe(352 * MIB);
   });
 
   test("stays while it is needed now and then", async () => {

@@ -23,15 +23,22 @@ export interface ElasticSandbox {
   isRunning(): boolean;
   /** `near`: it has almost all of its limit. `held`: something in it waits for more. */
   shortage(): "none" | "near" | "held";
-  setHolding(holding: boolean): void;
+  setHolding(holding: boolean): Promise<void>;
   oomKills(): number;
   workingSetBytes(): number;
-  /** Takes the room for it first; `host_capacity` if there is none within the admission's time. */
+  /**
+   * Takes the room for it first; `host_capacity` if there is none within the admission's time. Its signal also calls off a
+   * lower limit that is not in force yet: then all is as it was.
+   */
   setLimit(bytes: number, admission?: Admission): Promise<void>;
 }
 
 const MAX_HISTORY = 100;
 const NO_ROOM: ReadonlySet<string> = new Set(["host_capacity", "invalid_argument"]);
+/** Whoever called it off, or froze or ended it, sees to what comes next. */
+const CALLED_OFF: ReadonlySet<string> = new Set(["canceled", "sandbox_frozen", "sandbox_ended"]);
+
+type Growth = "grown" | "no_room" | "canceled";
 
 export class ElasticMemory {
   readonly #sandbox: ElasticSandbox;
@@ -44,6 +51,8 @@ export class ElasticMemory {
   readonly #timer: NodeJS.Timeout;
   #busy = false;
   #again = false;
+  /** While its limit is being lowered. */
+  #shrinking: AbortController | undefined;
   #idleLooks = 0;
 
   constructor(
@@ -62,7 +71,7 @@ export class ElasticMemory {
     this.#onError = options.onError;
     this.#history.push(...(options.history ?? []));
     this.#timer = setInterval(() => void this.#onIdleLook().catch(this.#onError), SHRINK_LOOK_MS).unref();
-    sandbox.setHolding(sandbox.limitBytes < sandbox.ceilingBytes);
+    this.#holdIfRoom().catch(this.#onError);
   }
 
   get history(): readonly MemoryLimitChange[] {
@@ -73,6 +82,8 @@ export class ElasticMemory {
   async look(): Promise<void> {
     if (this.#busy) {
       this.#again = true;
+      // Whoever needs more does not wait until there is less.
+      if (this.#shrinking !== undefined && this.#sandbox.shortage() !== "none") this.#shrinking.abort();
       return;
     }
     this.#busy = true;
@@ -88,11 +99,12 @@ export class ElasticMemory {
 
   /** It moves again, and may have been short of memory when it came to stand still. */
   async goOn(): Promise<void> {
-    this.#sandbox.setHolding(this.#sandbox.limitBytes < this.#sandbox.ceilingBytes);
+    if (!this.#canAct()) return;
+    await this.#holdIfRoom();
     await this.look();
   }
 
-  /** It stands still: it waits for nothing until it is looked at again. */
+  /** It is about to stand still: it waits for nothing until it is looked at again. */
   interrupt(): void {
     this.#interruption.abort();
     this.#interruption = new AbortController();
@@ -101,6 +113,10 @@ export class ElasticMemory {
   close(): void {
     this.#closing.abort();
     clearInterval(this.#timer);
+  }
+
+  async #holdIfRoom(): Promise<void> {
+    await this.#sandbox.setHolding(this.#sandbox.limitBytes < this.#sandbox.ceilingBytes);
   }
 
   #canAct(): boolean {
@@ -113,15 +129,16 @@ export class ElasticMemory {
     const shortage = this.#sandbox.shortage();
     if (shortage === "none") return false;
     this.#idleLooks = 0;
-    return shortage === "near" ? this.#growAtOnce(undefined) : this.#relieve();
+    return shortage === "near" ? (await this.#growAtOnce(undefined)) === "grown" : this.#relieve();
   }
 
-  async #growAtOnce(heldSince: number | undefined): Promise<boolean> {
+  async #growAtOnce(heldSince: number | undefined): Promise<Growth> {
     const { limitBytes, ceilingBytes } = this.#sandbox;
     for (const step of growthSteps(limitBytes, ceilingBytes)) {
-      if ((await this.#growTo(step, heldSince)) === "grown") return true;
+      const outcome = await this.#growTo(step, heldSince);
+      if (outcome !== "no_room") return outcome;
     }
-    return false;
+    return "no_room";
   }
 
   /** Whether it is worth another look. */
@@ -129,7 +146,8 @@ export class ElasticMemory {
     const begin = performance.now();
     const { limitBytes, ceilingBytes } = this.#sandbox;
     this.#tell({ kind: "held", limitBytes });
-    if (await this.#growAtOnce(begin)) return true;
+    const atOnce = await this.#growAtOnce(begin);
+    if (atOnce !== "no_room") return atOnce === "grown";
     const least = growthSteps(limitBytes, ceilingBytes).at(-1);
     const admission: Admission = {
       waitMs: this.#waitMs,
@@ -144,22 +162,18 @@ export class ElasticMemory {
     return outcome !== "canceled";
   }
 
-  async #growTo(
-    toBytes: number,
-    heldSince: number | undefined,
-    admission?: Admission,
-  ): Promise<"grown" | "no_room" | "canceled"> {
+  async #growTo(toBytes: number, heldSince: number | undefined, admission?: Admission): Promise<Growth> {
     const fromBytes = this.#sandbox.limitBytes;
     try {
       await this.#sandbox.setLimit(toBytes, admission);
     } catch (error) {
       // There is none now, or never will be. Whatever else went wrong: nobody may be held for ever because of it.
       const { code } = HoldfastError.from(error);
-      if (code === "canceled") return "canceled";
+      if (CALLED_OFF.has(code)) return "canceled";
       if (!NO_ROOM.has(code)) this.#onError(error);
       return "no_room";
     }
-    this.#sandbox.setHolding(toBytes < this.#sandbox.ceilingBytes);
+    await this.#holdIfRoom();
     const heldMs = heldSince === undefined ? null : Math.round(performance.now() - heldSince);
     this.#note("grown", { fromBytes, toBytes, heldMs });
     return "grown";
@@ -171,11 +185,11 @@ export class ElasticMemory {
     const why = isAtCeiling ? "it is at its ceiling" : "the host had no room for more";
     this.#tell({ kind: "let_go", limitBytes, heldMs, why });
     const before = this.#sandbox.oomKills();
-    this.#sandbox.setHolding(false);
+    await this.#sandbox.setHolding(false);
     for (let look = 0; look < KILL_LOOKS && this.#sandbox.oomKills() === before; look++) {
       await new Promise((resume) => setTimeout(resume, KILL_LOOK_MS));
     }
-    if (!isAtCeiling && this.#canAct()) this.#sandbox.setHolding(true);
+    if (!isAtCeiling && this.#canAct()) await this.#sandbox.setHolding(true);
   }
 
   async #onIdleLook(): Promise<void> {
@@ -189,13 +203,16 @@ export class ElasticMemory {
     if (toBytes === undefined || this.#idleLooks < IDLE_LOOKS) return;
     this.#idleLooks = 0;
     this.#busy = true;
+    this.#shrinking = new AbortController();
+    const signals = [this.#closing.signal, this.#interruption.signal, this.#shrinking.signal];
     try {
-      await this.#sandbox.setLimit(toBytes);
-      this.#sandbox.setHolding(true);
+      await this.#sandbox.setLimit(toBytes, { signal: AbortSignal.any(signals) });
+      await this.#sandbox.setHolding(true);
       this.#note("shrunk", { fromBytes: limitBytes, toBytes, heldMs: null });
     } catch {
-      // It uses more again, or has ended.
+      // It uses more again, is to stand still, or has ended.
     } finally {
+      this.#shrinking = undefined;
       this.#busy = false;
     }
     // Whoever came meanwhile was told to wait for us.

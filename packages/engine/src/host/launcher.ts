@@ -82,8 +82,9 @@ export class Launcher {
   }
 
   /** Resolves when the kernel has found no more to take back, or the time is over. */
-  async reclaim(file: string, value: string, limitMs: number): Promise<void> {
-    await runProgram(this.path, ["reclaim", file, value, String(limitMs)]);
+  async reclaim(file: string, value: string, limitMs: number, options: ProgramOptions = {}): Promise<void> {
+    const args = ["reclaim", file, value, String(limitMs), String(process.pid)];
+    await runProgram(this.path, args, "engine_fault", options);
   }
 
   /** For what takes room in the pool, which may be used up. */
