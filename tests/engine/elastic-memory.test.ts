@@ -233,6 +233,30 @@ describe("a limit with a ceiling", { timeout: patienceMs(60_000) }, () => {
     expect(await reservedOf(engine, sandbox)).toBe(START + GUEST_SHARE.memoryBytes);
   });
 
+  test("is lowered while page cache fills it, and raised by whoever asks next", async () => {
+    const engine = await open(2048 * MIB);
+    const limits = { ...LIMITS, memoryBytes: 512 * MIB, diskBytes: 512 * MIB };
+    const sandbox = await engine.create({ limits });
+    await shell(sandbox, "head -c 400M /dev/zero > /root/cache; sync; cat /root/cache > /dev/null");
+    const asked = [128, 640, 160, 768].map((mib) => sandbox.resize({ memoryBytes: mib * MIB }));
+    await Promise.all(asked);
+    expect(sandbox.limits.memoryBytes).toBe(768 * MIB);
+    expect(await reservedOf(engine, sandbox)).toBe(768 * MIB + GUEST_SHARE.memoryBytes);
+    expect((await run(sandbox, needs(600))).cause).toEqual({ kind: "exited", code: 0 });
+  });
+
+  test("that cannot be lowered so far stays what it was", async () => {
+    const engine = await open(2048 * MIB);
+    const sandbox = await engine.create({ limits: { ...SMALL_LIMITS, memoryBytes: 512 * MIB } });
+    const command = await sandbox.start({
+      argv: ["perl", "-e", `vec($x, 300 * 1048576, 8) = 1; $| = 1; print 1; sleep`],
+    });
+    for await (const { kind } of command.output()) if (kind === "data") break;
+    await expect(sandbox.resize({ memoryBytes: 128 * MIB })).rejects.toMatchObject({ code: "invalid_argument" });
+    expect(await reservedOf(engine, sandbox)).toBe(512 * MIB + GUEST_SHARE.memoryBytes);
+    expect((await run(sandbox, needs(160))).cause).toEqual({ kind: "exited", code: 0 });
+  });
+
   test("starts anew in a sandbox that was stopped and is booted", async () => {
     const engine = await open(2048 * MIB);
     const sandbox = await engine.create({ limits: LIMITS });

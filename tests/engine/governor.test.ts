@@ -3,7 +3,7 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";
 import { type BubblewrapEngine, type BudgetSettings, GUEST_SHARE, ourIdentity, type Waiting } from "@holdfast/engine";
 import { ReservationFiles } from "@holdfast/engine/governor";
-import type { HoldfastError } from "@holdfast/protocol";
+import type { HoldfastError, SandboxId } from "@holdfast/protocol";
 import { beforeAll, describe, expect, test } from "vitest";
 import { buildEngine, runScript } from "../helpers/built-engine.js";
 import { OUR_DIRECTORIES } from "../helpers/leaks.js";
@@ -100,6 +100,45 @@ describe("a sandbox", () => {
     await thawed;
     expect((await shell(sandbox, "echo on")).stdout).toBe("on\n");
     expect((await engine.budget()).reserved.memoryBytes).toBe(SIZE + GUEST_SHARE.memoryBytes);
+  });
+
+  test("is frozen, thawed and relieved of memory in the order asked for, and what it is promised fits each", async () => {
+    const engine = await openWith(1.5 * SIZE);
+    const sandbox = await engine.create({ limits: LIMITS });
+    await sandbox.freeze();
+    const other = await engine.create({ limits: LIMITS });
+    const thawed = sandbox.thaw({ waitMs: LONG_MS });
+    const frozenAgain = Promise.all([sandbox.freeze(), sandbox.reclaim()]);
+    await other.kill("the test");
+    await Promise.all([thawed, frozenAgain]);
+    expect(sandbox.state).toBe("frozen");
+    expect((await engine.budget()).reserved.memoryBytes).toBeLessThan(64 * MIB);
+    for (let round = 0; round < 5; round++) {
+      await Promise.all([sandbox.thaw(), sandbox.reclaim(), sandbox.freeze(), sandbox.reclaim(), sandbox.thaw()]);
+      expect(sandbox.state).toBe("running");
+      expect((await engine.budget()).reserved.memoryBytes).toBe(SIZE + GUEST_SHARE.memoryBytes);
+      await sandbox.freeze();
+    }
+  });
+
+  test("that waits for room to go on can be killed, and let go of", async () => {
+    const engine = await openWith(1.5 * SIZE);
+    const sandboxes = [];
+    for (let i = 0; i < 2; i++) {
+      const sandbox = await engine.create({ limits: LIMITS, whenOwnerDies: "keep" });
+      await sandbox.freeze();
+      sandboxes.push(sandbox);
+    }
+    await engine.create({ limits: { ...LIMITS, memoryBytes: 224 * MIB } });
+    const [killed, kept] = sandboxes.map((sandbox) => refusalOf(sandbox.thaw({ waitMs: LONG_MS })));
+    await sandboxes[0]?.kill("the test");
+    expect((await killed)?.code).toBe("sandbox_ended");
+    engines.splice(0);
+    await engine.close({ sandboxes: "keep" });
+    expect((await kept)?.code).toBe("sandbox_ended");
+    const next = await open(NO_RESERVE);
+    await next.adopt();
+    expect(next.get(sandboxes[1]?.id as SandboxId)?.state).toBe("frozen");
   });
 
   test("grows as far as there is room, and stays as it was beyond", async () => {
