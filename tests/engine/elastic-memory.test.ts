@@ -139,7 +139,7 @@ describe("a program that needs 600 MiB, in a sandbox of 128 MiB", { timeout: pat
 
 describe("a sandbox that has almost used up its limit", { timeout: patienceMs(90_000) }, () => {
   test("and asks for no more is left alone, although there is no room", async () => {
-    const engine = await open(512 * MIB, { holdWaitMs: 500 });
+    const engine = await open(512 * MIB, { holdMs: 500 });
     const sandbox = await engine.create({ limits: LIMITS });
     await fill(engine);
     const events = follow(sandbox);

@@ -133,8 +133,7 @@ describe("a sandbox", () => {
     const [killed, kept] = sandboxes.map((sandbox) => refusalOf(sandbox.thaw({ waitMs: LONG_MS })));
     await sandboxes[0]?.kill("the test");
     expect((await killed)?.code).toBe("sandbox_ended");
-    engines.splice(0);
-    await engine.close({ sandboxes: "keep" });
+    await use.closeAll("keep");
     expect((await kept)?.code).toBe("sandbox_ended");
     const next = await open(NO_RESERVE);
     await next.adopt();

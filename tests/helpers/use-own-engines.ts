@@ -15,8 +15,8 @@ export interface OwnEngines {
   /** From now on, all that is opened has no more than this. */
   onSmallHost(limits: Parameters<typeof makeSmallHost>[0]): SmallHost;
   open(options?: BubblewrapEngineOptions): Promise<BubblewrapEngine>;
-  /** Sandboxes and all; else that is done after the test. */
-  closeAll(): Promise<void>;
+  /** Sandboxes and all, if they are not to be kept; else that is done after the test. */
+  closeAll(sandboxes?: "kill" | "keep"): Promise<void>;
 }
 
 export function useOwnEngines(): OwnEngines {
@@ -26,8 +26,8 @@ export function useOwnEngines(): OwnEngines {
   const engines: BubblewrapEngine[] = [];
   const parentBefore = process.env.HOLDFAST_CGROUP_PARENT;
 
-  const closeAll = async (): Promise<void> => {
-    for (const engine of engines.splice(0)) await engine.close({ sandboxes: "kill" });
+  const closeAll = async (sandboxes: "kill" | "keep" = "kill"): Promise<void> => {
+    for (const engine of engines.splice(0)) await engine.close({ sandboxes });
   };
   beforeEach(() => {
     before = takeInventory();

@@ -138,6 +138,19 @@ for (const user of WHO) {
       }
     });
 
+    it("sees no path of the host in its list of mounts but that of /dev/holdfast, which leads nowhere", async () => {
+      const { stdout } = await shell(shared.sandbox, "cut -d ' ' -f 4,5 /proc/self/mountinfo", { user });
+      const named = stdout
+        .trim()
+        .split("\n")
+        .filter((line) => !line.startsWith("/ "));
+      // Single files that the guest made on a file system of its own.
+      const fromHost = named.filter((line) => !/^\/\w+ \/(proc|sys)\//.test(line));
+      expect(fromHost.map((line) => line.split(" ")[1])).toEqual(["/dev/holdfast"]);
+      const seen = await shell(shared.sandbox, "ls -A /dev/holdfast; cd -P /dev/holdfast/..; pwd -P", { user });
+      expect(seen.stdout).toBe("pressure\n/dev\n");
+    });
+
     it("cannot write to /sys or /proc/sys of the host", async () => {
       const seen = await tryInside(
         shared.sandbox,
