@@ -253,6 +253,8 @@ export interface Sandbox {
   /** Calls `listener` whenever it is held at its memory limit, or the limit moves by itself. Returns what ends that. */
   onMemory(listener: (event: MemoryEvent) => void): () => void;
   /**
+   * Freezing, thawing, reclaiming, resizing and snapshots of one sandbox happen one after the other, in the order asked for.
+   *
    * While it stands still, the host's budget counts what it holds and no longer what it may take. With `keepsPromise` it goes
    * on counting as if it ran: its way back is certain.
    */

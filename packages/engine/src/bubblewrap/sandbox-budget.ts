@@ -114,7 +114,7 @@ export class SandboxBudget {
         this.#startMemoryBytes = startBefore;
         throw error;
       } finally {
-        this.#followCeiling(history);
+        if (!this.#closing.signal.aborted) this.#followCeiling(history);
       }
     });
     // Not in its turn: a guest that never answers must not keep anybody from freezing it.
@@ -149,7 +149,7 @@ export class SandboxBudget {
 
   /** In the sandbox's turn: what is promised and what is enforced are changed by nobody else meanwhile. */
   async #change(changed: (limits: SandboxLimits) => SandboxLimits, admission: Admission = {}): Promise<void> {
-    const { limits, requireUsable, enforce, isRunning } = this.#parts;
+    const { limits, requireUsable, isRunning } = this.#parts;
     const signal = this.#untilClosed(admission.signal);
     const before = limits();
     const after = changed(before);
@@ -157,39 +157,42 @@ export class SandboxBudget {
     await this.#growTo(mostOf(before, after), { ...admission, signal });
     try {
       requireUsable();
-      if (after.memoryBytes < before.memoryBytes) await this.#makeRoom(after.memoryBytes, signal);
-      enforce(after, this.#startMemoryBytes);
+      await this.#enforce(before, after, signal);
     } finally {
       const amounts = amountsOf(limits());
       this.#host.governor.shrink(this.#id, isRunning() ? amounts : this.#heldOf(amounts));
     }
   }
 
-  /** If it fails, the limit is what it was, and so is what was promised. */
-  async #makeRoom(memoryBytes: number, signal: AbortSignal): Promise<void> {
-    const { cgroup, limits, requireUsable } = this.#parts;
+  /** All or nothing: if it fails, what is in force is what it was. */
+  async #enforce(before: SandboxLimits, after: SandboxLimits, signal: AbortSignal): Promise<void> {
+    const { cgroup, requireUsable, enforce } = this.#parts;
     try {
-      await cgroup.makeRoom(memoryBytes, this.#slowWrite(signal));
-      requireUsable();
-      if (signal.aborted) throw calledOff();
+      if (after.memoryBytes < before.memoryBytes) {
+        await cgroup.makeRoom(after.memoryBytes, this.#slowWrite(signal));
+        requireUsable();
+        if (signal.aborted) throw calledOff();
+      }
+      enforce(after, this.#startMemoryBytes);
     } catch (error) {
       try {
-        cgroup.setLimits({ memoryBytes: limits().memoryBytes });
+        const { memoryBytes, pids, cpuMillis } = before;
+        cgroup.setLimits({ memoryBytes, pids, cpuMillis });
       } catch {
-        // It has ended. Raising a limit does not fail.
+        // It has ended.
       }
       throw error;
     }
   }
 
-  #slowWrite(signal?: AbortSignal): SlowWrite {
+  #slowWrite(signal = this.#closing.signal): SlowWrite {
     return async (file, value) => {
       try {
         await this.#host.launcher.reclaim(file, value, LOWER_MS, { signal });
         return true;
       } catch {
         // Without a process to spare it is done here.
-        if (signal?.aborted === true) throw calledOff();
+        if (signal.aborted) throw calledOff();
         return false;
       }
     };
