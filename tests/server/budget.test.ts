@@ -97,6 +97,22 @@ describe("a host that is full", () => {
     expect(await third).toMatchObject({ status: 201, body: { id, status: "running" } });
   });
 
+  test("tells of no place in the line to who has been let in", async () => {
+    const ids = await fill();
+    const asked = [create({ waitMs: LONG_MS }), create({ waitMs: LONG_MS })];
+    await expect.poll(async () => (await host()).waiting, { timeout: patienceMs(10_000) }).toBe(2);
+    // The second moves up, which would be told a second after it was told its first place.
+    await Promise.all(ids.map(kill));
+    const made = await Promise.all(asked);
+    await sleep(1500);
+    for (const { body } of made) {
+      const { events } = (await server.call<EventList>("GET", `/v1/sandboxes/${body.id}/events?follow=0`)).body;
+      const kinds = events.map(({ kind }) => kind);
+      expect(kinds).toContain("waiting_for_memory");
+      expect(kinds.lastIndexOf("waiting_for_memory")).toBeLessThan(kinds.indexOf("created"));
+    }
+  });
+
   test("gives up at the deadline", async () => {
     await fill();
     expect(await refused({ waitMs: 300 })).toMatchObject({ status: 429, body: { code: "host_capacity" } });
