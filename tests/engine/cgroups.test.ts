@@ -16,6 +16,7 @@ import {
   type SandboxCgroup,
 } from "../../packages/engine/src/cgroups/index.js";
 import { Launcher } from "../../packages/engine/src/host/launcher.js";
+import { patienceMs } from "../helpers/scale.js";
 
 const MIB = 1024 * 1024;
 const UID = 1_879_048_192;
@@ -100,7 +101,7 @@ function start(cgroup: SandboxCgroup, n: number, script: string): Started {
   return { child, pid: child.pid ?? 0, output: () => output, ended: () => end };
 }
 
-async function until(what: string, isTrue: () => boolean, timeoutMs = 10_000): Promise<void> {
+async function until(what: string, isTrue: () => boolean, timeoutMs = patienceMs(5000)): Promise<void> {
   const deadline = Date.now() + timeoutMs;
   while (!isTrue()) {
     if (Date.now() > deadline) throw new Error(`waited in vain until ${what}`);
