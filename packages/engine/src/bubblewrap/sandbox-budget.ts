@@ -239,7 +239,7 @@ export class SandboxBudget {
       cgroup.setHolding(false, this.#slowWrite()).catch(onError);
       return;
     }
-    this.#elastic = new ElasticMemory(
+    const elastic = new ElasticMemory(
       {
         get limitBytes() {
           return limits().memoryBytes;
@@ -255,13 +255,15 @@ export class SandboxBudget {
         workingSetBytes: () => cgroup.readWorkingSetBytes(),
         setLimit: (bytes, admission) =>
           turns.take(async () => {
-            if (admission?.signal?.aborted === true) throw calledOff();
+            // Another may have been put in its place before its turn came: what it wanted is settled.
+            if (this.#elastic !== elastic || admission?.signal?.aborted === true) throw calledOff();
             await this.#change((current) => ({ ...current, memoryBytes: bytes }), admission);
             this.#watch();
           }),
       },
       { waitMs: this.#host.holdMs, tell, onError, history },
     );
+    this.#elastic = elastic;
     this.#watch();
   }
 
