@@ -1,9 +1,7 @@
 /** The cgroup module on the real kernel, as root, once for each layout this host can show. */
-import { type ChildProcess, execFileSync, spawn } from "node:child_process";
+import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
-import { chmodSync, existsSync, mkdirSync, readFileSync, rmdirSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { existsSync, mkdirSync, readFileSync, rmdirSync, writeFileSync } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";
 import { createSandboxId, HoldfastError, RESERVED_PIDS } from "@holdfast/protocol";
 import { afterEach, beforeEach, describe, expect, onTestFinished, test, vi } from "vitest";
@@ -15,7 +13,6 @@ import {
   GUEST_PIDS,
   type SandboxCgroup,
 } from "../../packages/engine/src/cgroups/index.js";
-import { Launcher } from "../../packages/engine/src/host/launcher.js";
 import { patienceMs } from "../helpers/scale.js";
 
 const MIB = 1024 * 1024;
@@ -32,7 +29,6 @@ const views: { view: string; text: string }[] = [
   ...(hasV1 ? [{ view: "v1", text: withoutV2 }] : []),
 ];
 
-const launcher = new Launcher();
 const children: ChildProcess[] = [];
 let parent = "";
 
@@ -66,11 +62,6 @@ async function withSandbox(
     cgroup.remove();
     host.removeIfEmptyParents();
   }
-}
-
-/** What is read next is counted as its reader's. */
-function dropFromCache(path: string): void {
-  execFileSync("dd", [`if=${path}`, "iflag=nocache", "count=0"], { stdio: "ignore" });
 }
 
 interface Started {
@@ -384,49 +375,6 @@ describe.each(views)("on $view", ({ view, text }) => {
       expect(cgroup.readSandbox()).toMatchObject({ memoryLimitBytes: 128 * MIB, pidsLimit: 32 });
       expect(isAlive(holder.pid)).toBe(true);
     });
-  });
-
-  test("page cache makes room for a lower limit while this process goes on", async () => {
-    const path = join(tmpdir(), `cache-${parent}`);
-    onTestFinished(() => rmSync(path, { force: true }));
-    writeFileSync(path, Buffer.alloc(100 * MIB));
-    chmodSync(path, 0o644);
-    execFileSync("sync", [path]);
-    dropFromCache(path);
-    const body = async (cgroup: SandboxCgroup) => {
-      const reader = start(cgroup, 1, `cat '${path}' > /dev/null; echo read; while :; do sleep 1; done`);
-      await until("it has read the file", () => reader.output().includes("read"));
-      expect(cgroup.readSandbox().memoryBytes).toBeGreaterThan(100 * MIB);
-      let turns = 0;
-      let written: string | undefined;
-      const ticking = setInterval(() => turns++);
-      await cgroup.makeRoom(64 * MIB, async (file, value) => {
-        written = file;
-        await launcher.reclaim(file, value, 60_000);
-        return true;
-      });
-      clearInterval(ticking);
-      expect(written).toMatch(/\/memory\.(limit_in_bytes|reclaim)$/);
-      expect(turns).toBeGreaterThan(0);
-      expect(cgroup.readSandbox().memoryBytes).toBeLessThanOrEqual(64 * MIB);
-      cgroup.setLimits({ memoryBytes: 64 * MIB });
-      expect(cgroup.readSandbox()).toMatchObject({ memoryLimitBytes: 64 * MIB, oomKills: 0 });
-    };
-    await withSandbox(text, body, { ...LIMITS, memoryBytes: 256 * MIB });
-  });
-
-  test("the process that takes memory back ends when it is called off, and when its parent has ended", async () => {
-    const fifo = join(tmpdir(), `fifo-${parent}`);
-    onTestFinished(() => rmSync(fifo, { force: true }));
-    execFileSync("mkfifo", [fifo]);
-    // Nobody reads from it: whoever wants to write waits.
-    const controller = new AbortController();
-    const writing = launcher.reclaim(fifo, "1", 60_000, { signal: controller.signal });
-    controller.abort();
-    await expect(writing).rejects.toThrow("exit 128");
-    const orphan = spawn(launcher.path, ["reclaim", fifo, "1", "60000", String(process.pid + 1)]);
-    children.push(orphan);
-    expect((await once(orphan, "exit"))[0]).toBe(125);
   });
 
   test("the sandbox's user cannot raise a limit, leave, or make cgroups elsewhere", async () => {

@@ -237,7 +237,8 @@ describe("a limit with a ceiling", { timeout: patienceMs(60_000) }, () => {
     const engine = await open(2048 * MIB);
     const limits = { ...LIMITS, memoryBytes: 512 * MIB, diskBytes: 512 * MIB };
     const sandbox = await engine.create({ limits });
-    await shell(sandbox, "head -c 400M /dev/zero > /root/cache; sync; cat /root/cache > /dev/null");
+    await shell(sandbox, "head -c 400M /dev/zero > ~/cache; sync; cat ~/cache > /dev/null");
+    expect((await sandbox.stats()).memoryCacheBytes).toBeGreaterThan(100 * MIB);
     const asked = [128, 640, 160, 768].map((mib) => sandbox.resize({ memoryBytes: mib * MIB }));
     await Promise.all(asked);
     expect(sandbox.limits.memoryBytes).toBe(768 * MIB);
