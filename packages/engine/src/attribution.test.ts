@@ -69,6 +69,18 @@ describe("explainEnding", () => {
     });
   });
 
+  it("says of what failed by itself that there had been no memory to be had", () => {
+    const held = { kind: "memory_held", limitBytes: 256 * MIB, heldMs: 1500 };
+    const ending = explainEnding({ ...evidence, heldMs: 1500, exit: { ...exit, code: 254 } });
+    expect(ending).toMatchObject({ cause: { kind: "exited", code: 254 }, incidents: [held] });
+    expect(ending.message).toContain("256 MiB for 1.5 s, because the host had no room");
+    const crashed = { ...exit, code: undefined, signal: 11 };
+    expect(explainEnding({ ...evidence, heldMs: 1500, exit: crashed }).incidents).toEqual([held]);
+    // Who succeeded has nothing to explain, and who was killed for memory is explained.
+    expect(explainEnding({ ...evidence, heldMs: 1500 }).incidents).toEqual([]);
+    expect(explainEnding({ ...evidence, heldMs: 1500, exit: failed, counters: killed }).incidents).toEqual([]);
+  });
+
   it("names memory, with limit, peak, victim and a next size", () => {
     const victims = [{ name: "python3", pid: 12, hostPid: 4711, rssBytes: 243 * MIB }];
     const ending = explainEnding({ ...evidence, exit: failed, counters: killed, victims });

@@ -9,6 +9,7 @@ import {
   type CommandEnding,
   describeCommandEnding,
   type Incident,
+  type MemoryHeld,
   type MemoryLimitChange,
   type OomVictim,
   type OutOfDisk,
@@ -41,6 +42,8 @@ export interface Evidence {
   readonly sandboxLimits: SandboxLimits;
   /** How the sandbox's memory limit had moved by itself; absent if it does not. */
   readonly limitHistory?: readonly MemoryLimitChange[];
+  /** How long the sandbox had no room for more memory while the command ran. */
+  readonly heldMs?: number;
   readonly commandLimits: {
     readonly memoryBytes?: number | undefined;
     readonly pids?: number | undefined;
@@ -88,6 +91,12 @@ function growthOf({ sandboxLimits, limitHistory = [] }: Evidence): Pick<OutOfMem
   };
 }
 
+/** Who failed by itself may have done so for want of memory; who was killed for it, or ended by us, is explained. */
+function findMemoryHeld({ heldMs = 0, exit, sandboxLimits }: Evidence, { kind }: CommandCause): MemoryHeld | undefined {
+  if (heldMs === 0 || exit.code === 0 || (kind !== "exited" && kind !== "signaled")) return undefined;
+  return { kind: "memory_held", limitBytes: sandboxLimits.memoryBytes, heldMs };
+}
+
 function findOutOfPids(evidence: Evidence): OutOfPids | undefined {
   const refused = Math.max(evidence.counters?.pidsRefused ?? 0, evidence.unattributedPidsRefused);
   if (refused === 0) return undefined;
@@ -110,7 +119,7 @@ function findOutOfDisk(evidence: Evidence): { fact: OutOfDisk; wasFullBefore: bo
   };
 }
 
-function decideCause(evidence: Evidence, incidents: readonly Incident[]): CommandCause {
+function decideCause(evidence: Evidence, incidents: readonly (OutOfMemory | OutOfPids | OutOfDisk)[]): CommandCause {
   const { intent, exit } = evidence;
   if (intent !== undefined) return intent;
   if (exit.timedOut) return { kind: "timed_out", limitMs: evidence.commandLimits.wallMs ?? 0 };
@@ -130,15 +139,17 @@ export function explainEnding(evidence: Evidence): CommandEnding {
   const { exit, counters } = evidence;
   const disk = findOutOfDisk(evidence);
   // In the order in which they explain a failure: memory kills, the others only refuse.
-  const explaining: Incident[] = [
+  const explaining: (OutOfMemory | OutOfPids | OutOfDisk)[] = [
     findOutOfMemory(evidence),
     findOutOfPids(evidence),
     disk?.wasFullBefore === false ? disk.fact : undefined,
   ].filter((fact) => fact !== undefined);
   const cause = decideCause(evidence, explaining);
-  const incidents = explaining.filter((fact) => fact !== cause);
+  const incidents: Incident[] = explaining.filter((fact) => fact !== cause);
   // A disk that was full already proves nothing about this command, but is worth a word if it failed.
   if (disk?.wasFullBefore === true && exit.code !== 0) incidents.push(disk.fact);
+  const held = findMemoryHeld(evidence, cause);
+  if (held !== undefined) incidents.push(held);
   return {
     cause,
     incidents,

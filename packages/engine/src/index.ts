@@ -3,10 +3,10 @@ export { type BubblewrapEngineOptions, DEFAULT_STATE_DIRECTORY } from "./bubblew
 export { type InspectHostOptions, inspectHost } from "./doctor/inspect-host.js";
 export { DOCTOR_STATES, type DoctorReport, type DoctorRow, type DoctorState } from "./doctor/row.js";
 export * from "./engine.js";
-export { type Amounts, GUEST_SHARE, type Resource } from "./governor/amounts.js";
+export { type Amounts, GUEST_SHARE, RESOURCES, type Resource } from "./governor/amounts.js";
 export type { BudgetSettings } from "./governor/host-budget.js";
 export * from "./governor/pressure.js";
-export { describeWaiting } from "./governor/resource-words.js";
+export { describeWaiting, RESOURCE_WORDS } from "./governor/resource-words.js";
 export { type Crossing, type StageRule, Stages } from "./governor/stages.js";
 export * from "./governor/types.js";
 export { findProgram } from "./host/find-program.js";

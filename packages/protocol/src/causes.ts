@@ -61,7 +61,14 @@ export type CommandCause =
   | { readonly kind: "canceled"; readonly by: string }
   | { readonly kind: "lost"; readonly why: string };
 
-export type Incident = OutOfMemory | OutOfPids | OutOfDisk;
+/** It failed after its sandbox had been held at its memory limit for want of room on the host: what needs memory may fail then. */
+export interface MemoryHeld {
+  readonly kind: "memory_held";
+  readonly limitBytes: number;
+  readonly heldMs: number;
+}
+
+export type Incident = OutOfMemory | OutOfPids | OutOfDisk | MemoryHeld;
 
 export type SandboxCause =
   | { readonly kind: "killed"; readonly by: string }
@@ -92,6 +99,7 @@ export const INCIDENTS = Object.keys({
   out_of_memory: true,
   out_of_pids: true,
   out_of_disk: true,
+  memory_held: true,
 } satisfies Record<Incident["kind"], true>) as readonly Incident["kind"][];
 
 export const SANDBOX_CAUSES = Object.keys({

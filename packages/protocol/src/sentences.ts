@@ -99,6 +99,8 @@ export function describeIncident(incident: Incident, memoryFlag = MEMORY_FLAG): 
       return `On the way, it ran out of processes: ${describeOutOfPids(incident)}`;
     case "out_of_disk":
       return `On the way, it ran out of disk: ${describeOutOfDisk(incident)}`;
+    case "memory_held":
+      return `On the way, its sandbox was at its memory limit of ${formatBytes(incident.limitBytes)} for ${formatDuration(incident.heldMs)}, because the host had no room for more: programs that need memory may fail then. Run fewer sandboxes at once, or try again later.`;
   }
 }
 

@@ -7,6 +7,7 @@ import { type Images, openImages } from "@holdfast/images";
 import type { Logger } from "pino";
 import { budgetSettings, warmSettings } from "./config/budget-settings.js";
 import { fitToHost } from "./config/fit-to-host.js";
+import { requireRoom } from "./config/leaves-room.js";
 import type { ServerConfig } from "./config/schema.js";
 import { createEnvdApp } from "./envd/envd-app.js";
 import { Gate } from "./gate.js";
@@ -138,6 +139,7 @@ export async function startServer(options: {
       warm: warmSettings(config, () => mayWarm()),
     });
     undo.push(() => engine.close({ sandboxes: "keep" }));
+    requireRoom(await engine.budget({ reservations: false }));
     config = fitToHost(config, await engine.capacity(), log);
     const opened = await openImages({
       engine,

@@ -38,6 +38,8 @@ export interface CommandContext {
   readonly endings: Endings | undefined;
   limits(): SandboxLimits;
   limitHistory(): readonly MemoryLimitChange[];
+  /** How long it has been without room for more memory, in all. */
+  heldMs(): number;
   /** No command has this id yet, nor a higher one. */
   nextCommandId(): number;
   readonly diskGauge: DiskGauge;
@@ -125,6 +127,7 @@ function startError(error: HoldfastError, program: string): HoldfastError {
 interface Before {
   readonly hostPid: number | undefined;
   readonly pidsRefused: number;
+  readonly heldMs: number;
   readonly diskWatch: Promise<DiskWatch>;
 }
 
@@ -307,6 +310,7 @@ export class RunningCommand implements Command {
     return {
       hostPid: cgroup.firstProcessOf(this.id),
       pidsRefused: cgroup.readUnattributedForksRefused(),
+      heldMs: this.#context.heldMs(),
       diskWatch: diskGauge.watch(),
     };
   }
@@ -332,6 +336,7 @@ export class RunningCommand implements Command {
       counters,
       sandboxLimits: this.#context.limits(),
       limitHistory: this.#context.limitHistory(),
+      heldMs: this.#context.heldMs() - before.heldMs,
       commandLimits: this.#limits,
       unattributedPidsRefused: cgroup.readUnattributedForksRefused() - before.pidsRefused,
       victims: (log ?? []).map((victim) => ({

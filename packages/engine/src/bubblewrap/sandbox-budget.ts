@@ -82,6 +82,16 @@ export class SandboxBudget {
     return this.#elastic?.history ?? [];
   }
 
+  /** How long it has been without room for more memory, in all. */
+  get heldMs(): number {
+    return this.#elastic?.heldMs ?? 0;
+  }
+
+  /** Undefined if nothing in it waits for room; else resolves when that is over. */
+  relief(): Promise<void> | undefined {
+    return this.#elastic?.relief;
+  }
+
   /** What it is to have when it is booted again: a limit that has grown by itself starts anew. */
   get limitsAtRest(): SandboxLimits {
     return limitsAtRest(this.#parts.limits(), this.#startMemoryBytes);
@@ -231,6 +241,7 @@ export class SandboxBudget {
   /** The ceiling may have been set, moved or taken away. */
   #followCeiling(history: readonly MemoryLimitChange[] = []): void {
     const { turns, cgroup, limits, tell, onError, isRunning } = this.#parts;
+    const { heldMs } = this;
     this.#elastic?.close();
     this.#elastic = undefined;
     const { memoryBytes, memoryMaxBytes } = limits();
@@ -261,7 +272,7 @@ export class SandboxBudget {
             this.#watch();
           }),
       },
-      { waitMs: this.#host.holdMs, tell, onError, history },
+      { waitMs: this.#host.holdMs, tell, onError, history, heldMs },
     );
     this.#elastic = elastic;
     this.#watch();

@@ -126,7 +126,10 @@ export class BubblewrapSandbox implements Sandbox {
       launcher: host.launcher,
       requireAlive: () => this.#requireAlive(),
     });
-    this.files = new GuestFiles(() => this.#usableConnection());
+    this.files = new GuestFiles(
+      () => this.#usableConnection(),
+      () => this.#budget.relief(),
+    );
     this.#egress = this.#openEgress();
     this.gauge = new Gauge(this.#commandContext(), host.records.pathOf(this.id));
     this.ended = new Promise((resolve) => {
@@ -149,6 +152,9 @@ export class BubblewrapSandbox implements Sandbox {
   async start(spec: CommandSpec, options: { signal?: AbortSignal } = {}): Promise<Command> {
     if (options.signal?.aborted) throw new HoldfastError("canceled", "the start of the command was canceled");
     this.#usableConnection();
+    // What is begun while there is no memory for it fails for reasons that nobody understands.
+    await this.#budget.relief();
+    if (options.signal?.aborted) throw new HoldfastError("canceled", "the start of the command was canceled");
     const command = await RunningCommand.start(this.#commandContext(), this.#takeCommandId(), spec, this.spec);
     if (options.signal !== undefined) {
       const onAbort = () => void command.cancel("the caller's signal");
@@ -311,6 +317,7 @@ export class BubblewrapSandbox implements Sandbox {
       endings: this.#endings,
       limits: () => this.limits,
       limitHistory: () => this.limitHistory,
+      heldMs: () => this.#budget.heldMs,
       nextCommandId: () => this.#nextCommandId,
       diskGauge: this.#diskGauge,
       leaders: this.#leaders,

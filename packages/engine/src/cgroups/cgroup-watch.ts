@@ -76,23 +76,29 @@ export class CgroupWatch {
   }
 
   /** Meanwhile whoever is watched is looked at now and then, by whoever wants to know. */
-  #startLater(why: string): void {
+  #startLater(error: string): void {
     if (this.#closed || this.#watched.size === 0) return;
-    this.#log.warn({ watched: this.#watched.size, why }, "the watch over cgroups has ended; starting it again");
+    this.#log.warn({ watched: this.#watched.size, error }, "the watch over cgroups has ended; starting it again");
     clearTimeout(this.#restart);
     this.#restart = setTimeout(() => this.#start(), RESTART_MS).unref();
   }
 
   #spawn(): void {
-    const child = spawn(this.#launcherPath, ["watch"], { stdio: ["pipe", "pipe", "ignore"], cwd: "/", env: {} });
-    const gone = (why: unknown) => {
+    // In a session of its own: the Ctrl-C of a terminal is for us, who end it when nobody needs it any more.
+    const child = spawn(this.#launcherPath, ["watch"], {
+      stdio: ["pipe", "pipe", "ignore"],
+      cwd: "/",
+      env: {},
+      detached: true,
+    });
+    const gone = (why: string) => {
       if (this.#child !== child) return;
       this.#child = undefined;
-      this.#startLater(String(why));
+      this.#startLater(why);
     };
     this.#child = child;
-    child.once("exit", gone);
-    child.on("error", gone);
+    child.once("exit", (code, signal) => gone(`it ended by ${signal ?? `exit code ${code}`}`));
+    child.on("error", ({ message }) => gone(message));
     // Without descriptors to spare there are no streams, and the error comes later.
     if ((child.stdin as Writable | undefined) === undefined) return;
     // It alone keeps no process alive that has nothing else to do.

@@ -13,6 +13,8 @@ const IDLE_LOOKS = 3;
 /** How long the kernel may take to kill somebody once it is allowed to. */
 const KILL_LOOK_MS = 10;
 const KILL_LOOKS = 200;
+/** How often one that waits for room is looked at: what needed more may have ended. */
+const NEED_LOOK_MS = 250;
 
 /** What it works on. */
 export interface ElasticSandbox {
@@ -54,6 +56,8 @@ export class ElasticMemory {
   /** While its limit is being lowered. */
   #shrinking: AbortController | undefined;
   #idleLooks = 0;
+  #heldMs: number;
+  #waiting: { readonly since: number; readonly over: Promise<void> } | undefined;
 
   constructor(
     sandbox: ElasticSandbox,
@@ -63,6 +67,7 @@ export class ElasticMemory {
       readonly onError: (error: unknown) => void;
       /** Of one whose place this takes. */
       readonly history?: readonly MemoryLimitChange[];
+      readonly heldMs?: number;
     },
   ) {
     this.#sandbox = sandbox;
@@ -70,12 +75,23 @@ export class ElasticMemory {
     this.#tell = options.tell;
     this.#onError = options.onError;
     this.#history.push(...(options.history ?? []));
+    this.#heldMs = options.heldMs ?? 0;
     this.#timer = setInterval(() => void this.#onIdleLook().catch(this.#onError), SHRINK_LOOK_MS).unref();
     this.#holdIfRoom().catch(this.#onError);
   }
 
   get history(): readonly MemoryLimitChange[] {
     return this.#history;
+  }
+
+  /** How long it was without room for more, in all. */
+  get heldMs(): number {
+    return this.#heldMs + (this.#waiting === undefined ? 0 : Math.ceil(performance.now() - this.#waiting.since));
+  }
+
+  /** While it waits for room: resolves when it does so no more. */
+  get relief(): Promise<void> | undefined {
+    return this.#waiting?.over;
   }
 
   /** Something may be held. */
@@ -149,17 +165,40 @@ export class ElasticMemory {
     const atOnce = await this.#growAtOnce(begin);
     if (atOnce !== "no_room") return atOnce === "grown";
     const least = growthSteps(limitBytes, ceilingBytes).at(-1);
-    const admission: Admission = {
-      waitMs: this.#waitMs,
-      urgent: true,
-      signal: AbortSignal.any([this.#closing.signal, this.#interruption.signal]),
-      onWaiting: (waiting) => this.#tell({ kind: "waiting", waiting }),
-      onWaited: (waited) => this.#tell({ kind: "waited", waited }),
-    };
-    const outcome = least === undefined ? "no_room" : await this.#growTo(least, begin, admission);
+    const outcome = least === undefined ? "no_room" : await this.#waitForRoom(least, begin);
+    if (outcome === "no_room" && this.#isHeld()) await this.#letGo(performance.now() - begin, least === undefined);
     // Whoever called it off has not decided that anybody is to be killed: it stays held, for whoever comes next.
-    if (outcome === "no_room" && this.#canAct()) await this.#letGo(performance.now() - begin, least === undefined);
     return outcome !== "canceled";
+  }
+
+  #isHeld(): boolean {
+    return this.#canAct() && this.#sandbox.shortage() === "held";
+  }
+
+  async #waitForRoom(toBytes: number, heldSince: number): Promise<Growth> {
+    const needless = new AbortController();
+    const look = setInterval(() => {
+      if (!this.#isHeld()) needless.abort();
+    }, NEED_LOOK_MS).unref();
+    let end = () => {};
+    const over = new Promise<void>((resolve) => {
+      end = resolve;
+    });
+    this.#waiting = { since: heldSince, over };
+    try {
+      return await this.#growTo(toBytes, heldSince, {
+        waitMs: this.#waitMs,
+        urgent: true,
+        signal: AbortSignal.any([this.#closing.signal, this.#interruption.signal, needless.signal]),
+        onWaiting: (waiting) => this.#tell({ kind: "waiting", waiting }),
+        onWaited: (waited) => this.#tell({ kind: "waited", waited }),
+      });
+    } finally {
+      clearInterval(look);
+      this.#heldMs = this.heldMs;
+      this.#waiting = undefined;
+      end();
+    }
   }
 
   async #growTo(toBytes: number, heldSince: number | undefined, admission?: Admission): Promise<Growth> {

@@ -88,12 +88,22 @@ function pathField(path: string, field = "path"): string {
   return path;
 }
 
+async function* after<T>(relief: Promise<void>, items: () => AsyncIterable<T>): AsyncIterable<T> {
+  await relief;
+  yield* items();
+}
+
 export class GuestFiles implements SandboxFiles {
   readonly #connection: () => GuestConnection;
+  readonly #relief: () => Promise<void> | undefined;
 
-  /** Asks for the connection each time: after a reconnect it is another one. */
-  constructor(connection: () => GuestConnection) {
+  /**
+   * Asks for the connection each time: after a reconnect it is another one. `relief`: what a new request has to wait for,
+   * if for anything.
+   */
+  constructor(connection: () => GuestConnection, relief: () => Promise<void> | undefined = () => undefined) {
     this.#connection = connection;
+    this.#relief = relief;
   }
 
   async stat(path: string, options: { user?: string } = {}): Promise<FileEntry> {
@@ -105,6 +115,11 @@ export class GuestFiles implements SandboxFiles {
   }
 
   list(path: string, options: { user?: string; depth?: number } = {}): AsyncIterable<FileEntry> {
+    const relief = this.#relief();
+    return relief === undefined ? this.#list(path, options) : after(relief, () => this.#list(path, options));
+  }
+
+  #list(path: string, options: { user?: string; depth?: number }): AsyncIterable<FileEntry> {
     return this.#notes(
       FRAME.LIST,
       [
@@ -126,6 +141,8 @@ export class GuestFiles implements SandboxFiles {
       [FIELD.OFFSET, options.offset],
       [FIELD.LENGTH, options.length],
     ];
+    const relief = this.#relief();
+    if (relief !== undefined) await relief;
     return new Promise((resolve, reject) => {
       let owed = 0;
       const content = new Readable({
@@ -181,6 +198,12 @@ export class GuestFiles implements SandboxFiles {
       ...attributes,
     ];
     const source = content instanceof Readable ? content : Readable.from([Buffer.from(content)], { objectMode: false });
+    const relief = this.#relief();
+    if (relief !== undefined) {
+      // Should it break while nobody reads it: whoever reads it then is told.
+      source.on("error", () => {});
+      await relief;
+    }
     const connection = this.#connection();
     let settle: (result: Fields | HoldfastError) => void = () => {};
     const settled = new Promise<Fields | HoldfastError>((resolve) => {
@@ -280,6 +303,8 @@ export class GuestFiles implements SandboxFiles {
 
   /** One answer, read by `read`; an answer that makes no sense ends the connection. */
   async #request<T>(type: number, fields: FieldList, read: (answer: Fields) => T): Promise<T> {
+    const relief = this.#relief();
+    if (relief !== undefined) await relief;
     const connection = this.#connection();
     const answer = await connection.request(type, fields);
     return connection.understand(() => read(answer));
