@@ -1,11 +1,12 @@
 // `npm test`: lint, types, then every test. `npm test -- <vitest arguments>` runs the tests they select, and only
 // those. The last line is `N passed, N failed`, and `0 failed` means that everything is well: a failed check, a test
 // file that does not load and an error outside of any test count as failures too.
-import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { asRoot, capture, handOver, main, root, stream } from "./run.mjs";
 import { setup } from "./setup.mjs";
+import { allProjects, describeTotals, ISOLATED, only, readTotals, runVitest, sum } from "./vitest.mjs";
 
 const CHECKS = [
   { name: "biome", script: "@biomejs/biome/bin/biome", args: ["check", "--error-on-warnings"] },
@@ -17,17 +18,19 @@ const CHECKS = [
 const PURE = ["unit", "house"];
 /** Of the others, those of the first lane; the second has whatever is left, so that no project can be forgotten. */
 const FIRST_LANE = ["engine", "security", "server", "e2e"];
+/** Starts, ends, streams, adoption and the command line, in about half a minute. */
+const ON_SMALL_HOST = ["tests/engine/smoke.test.ts"];
 
 await main(async () => {
   await setup({ test: true });
   const selection = process.argv.slice(2);
   const directory = mkdtempSync(join(tmpdir(), "holdfast-test-"));
   try {
-    const { passed, failed, skipped } = sum(
+    const totals = sum(
       selection.length === 0 ? await runEverything(directory) : [await runSelection(directory, selection)],
     );
-    console.log(`${passed} passed, ${failed} failed${skipped > 0 ? `, ${skipped} skipped` : ""}`);
-    return failed === 0 ? 0 : 1;
+    console.log(describeTotals(totals));
+    return totals.failed === 0 ? 0 : 1;
   } finally {
     rmSync(directory, { recursive: true, force: true });
   }
@@ -43,28 +46,28 @@ async function runEverything(directory) {
   // wrong with the types is the check's to say.
   await capture(process.execPath, [join(root, "node_modules/typescript/bin/tsc"), "-b", "packages/cli"]);
   const pure = await runVitest(directory, "pure", stream, [process.execPath], only(PURE));
-  const isolated = [join(root, "tests/helpers/isolated.sh"), process.execPath];
   const lanes = await Promise.all([
-    runVitest(directory, "first", stream, isolated, only(FIRST_LANE)),
-    runVitest(directory, "second", stream, isolated, only(secondLane())),
+    runVitest(directory, "first", stream, ISOLATED, only(FIRST_LANE)),
+    runVitest(directory, "second", stream, ISOLATED, only(secondLane())),
   ]);
-  return [pure, ...lanes, await checks];
+  return [pure, ...lanes, await runOnSmallHost(directory), await checks];
 }
 
-function only(projects) {
-  return projects.map((project) => `--project=${project}`);
-}
-
-/** By the names in vitest's configuration: of several `--project=!name` each alone would let all the others in. */
 function secondLane() {
-  const text = readFileSync(join(root, "vitest.config.ts"), "utf8");
-  const projects = [...text.matchAll(/(?:pure|kernel)Project\("([a-z0-9]+)"/g)].map((match) => match[1]);
-  return projects.filter((project) => !PURE.includes(project) && !FIRST_LANE.includes(project));
+  return allProjects().filter((project) => !PURE.includes(project) && !FIRST_LANE.includes(project));
 }
 
 function runSelection(directory, selection) {
   // Whoever names a file that is not there wants to know; an empty project in a full run is no failure.
   return runVitest(directory, "selection", handOver, [process.execPath], [...selection, "--passWithNoTests=false"]);
+}
+
+/** What matters most, on a host of 2 GiB and 400 processes; `npm run test:small-host` runs all of it there. */
+async function runOnSmallHost(directory) {
+  const totals = join(directory, "small-host.json");
+  const script = join(root, "scripts/small-host.mjs");
+  const code = await stream(...asRoot(process.execPath, [script, ...ON_SMALL_HOST]), { HOLDFAST_TEST_TOTALS: totals });
+  return readTotals(totals, code);
 }
 
 /** All three side by side; a failure of one hides neither the others nor the tests. */
@@ -83,30 +86,4 @@ async function runChecks() {
   const seconds = ((performance.now() - start) / 1000).toFixed(1);
   if (passed.length > 0) console.log(`${passed.join(", ")}: no problems (${seconds} s)`);
   return { passed: 0, failed: failed.length, skipped: 0 };
-}
-
-/** The files of all runs in one directory share what they leave there, such as the base image. */
-async function runVitest(directory, name, start, [command, ...before], args) {
-  const totals = join(directory, `${name}.json`);
-  const vitest = join(root, "node_modules/vitest/vitest.mjs");
-  const reporters = ["--reporter=default", "--reporter=./scripts/count-reporter.mjs"];
-  const plain = start === handOver && process.stdout.isTTY ? {} : { NO_COLOR: "1" };
-  const code = await start(...asRoot(command, [...before, vitest, "run", ...reporters, ...args]), {
-    HOLDFAST_TEST_TOTALS: totals,
-    ...plain,
-  });
-  return readTotals(totals, code);
-}
-
-function readTotals(path, code) {
-  const totals = existsSync(path) ? JSON.parse(readFileSync(path, "utf8")) : { passed: 0, failed: 0, skipped: 0 };
-  // vitest knows of failures that no test shows, such as a wrong option or its own death.
-  if (code !== 0 && totals.failed === 0) totals.failed = 1;
-  return totals;
-}
-
-function sum(all) {
-  const total = { passed: 0, failed: 0, skipped: 0 };
-  for (const part of all) for (const name of Object.keys(total)) total[name] += part[name];
-  return total;
 }
