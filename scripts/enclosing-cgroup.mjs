@@ -17,7 +17,7 @@ import { join } from "node:path";
 
 const ROOT = "/sys/fs/cgroup";
 const SAMPLE_MS = 250;
-/** Hierarchies that limit nothing here, but in which a process has its place beside those of the sandboxes. */
+/** Where the runner goes: the last limits nothing, but tells how long everybody together waits for memory. */
 const V1_PLACES = ["memory", "pids", "unified"];
 
 const isV2 = () => existsSync(join(ROOT, "cgroup.controllers"));
@@ -42,6 +42,8 @@ export class EnclosingCgroup {
     if (isV2()) writeFileSync(join(ROOT, "cgroup.subtree_control"), "+memory +pids +cpu");
     // On v2 a cgroup with children that are limited holds no processes: the runner has a place of its own.
     for (const place of this.#places) mkdirSync(join(place, "runner"), { recursive: true });
+    // The engine is in more hierarchies than those. Whoever of it is killed leaves no parent behind that was there before.
+    for (const path of this.#tops()) mkdirSync(path, { recursive: true });
     if (isV2()) writeFileSync(join(this.#memory, "cgroup.subtree_control"), "+memory +pids +cpu");
     writeFileSync(join(this.#memory, isV2() ? "memory.max" : "memory.limit_in_bytes"), String(memoryBytes));
     // Nobody is let off by swapping.
@@ -108,15 +110,17 @@ export class EnclosingCgroup {
   }
 
   #isOwn(path) {
-    return this.#places.some((place) => path === place || path === join(place, "runner"));
+    return this.#tops().includes(path) || this.#places.some((place) => path === join(place, "runner"));
   }
 
-  /** In every hierarchy: the engine makes its own in more of them than we do. Parents first. */
+  /** Its place in every hierarchy. */
+  #tops() {
+    return (isV2() ? [ROOT] : children(ROOT).map((name) => join(ROOT, name))).map((path) => join(path, this.name));
+  }
+
+  /** Parents first. */
   #allCgroups() {
-    const roots = isV2() ? [ROOT] : children(ROOT).map((name) => join(ROOT, name));
-    return roots
-      .map((path) => join(path, this.name))
-      .flatMap((path) => (existsSync(path) ? [path, ...below(path)] : []));
+    return this.#tops().flatMap((path) => (existsSync(path) ? [path, ...below(path)] : []));
   }
 
   remove() {

@@ -20,6 +20,9 @@ interface Made {
   readonly commands: number[];
 }
 
+/** With few processes each: a small host carries several. */
+const LIMITS = { ...SMALL_LIMITS, pids: 16 };
+
 interface Plan {
   readonly sandboxes: readonly { readonly spec?: object; readonly commands?: readonly object[] }[];
   readonly thenCreate?: boolean;
@@ -54,7 +57,7 @@ function openEngine(): Promise<BubblewrapEngine> {
 
 function startOwner(plan: Plan): ScriptProcess {
   const sandboxes = plan.sandboxes.map(({ spec, commands }) => ({
-    spec: { limits: SMALL_LIMITS, ...spec },
+    spec: { limits: LIMITS, ...spec },
     commands: commands ?? [],
   }));
   return runScript("owner.mjs", [stateDirectory, JSON.stringify({ ...plan, sandboxes })]);
@@ -92,7 +95,7 @@ describe("after our own SIGKILL", () => {
     expect([...adopted.keys()].sort()).toEqual(made.map(({ id }) => id).sort());
     for (const { id, commands } of made) {
       const sandbox = required(adopted.get(id));
-      expect(sandbox.limits).toEqual(SMALL_LIMITS);
+      expect(sandbox.limits).toEqual(LIMITS);
       expect(await sandbox.commands()).toMatchObject([{ id: commands[0], tag: "counter", running: true }]);
       const command = await sandbox.attach(required(commands[0]), {
         from: { stdout: 0, stderr: 0 },

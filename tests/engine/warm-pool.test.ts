@@ -6,13 +6,16 @@ import { BubblewrapEngine, GUEST_SHARE, type Sandbox, type SandboxSpec, type War
 import { afterEach, beforeAll, describe, expect, test } from "vitest";
 import { detectCgroups } from "../../packages/engine/src/cgroups/index.js";
 import { buildEngine, runScript } from "../helpers/built-engine.js";
+import { fitting } from "../helpers/needs-host.js";
 import { patienceMs, scaled } from "../helpers/scale.js";
 import { collect, MIB, SMALL_LIMITS, shell } from "../helpers/use-engine.js";
 import { useOwnEngines } from "../helpers/use-own-engines.js";
 import { addBusybox, makeLayer, onLayers } from "./layer-images.js";
 
 const WARM: WarmSettings = { perShape: 2, total: 4, maxAgeMs: 600_000, keepFreeShare: 0 };
-const SPEC: Partial<SandboxSpec> = { limits: SMALL_LIMITS };
+/** Several are there at once: with few processes each, so that a small host carries them. */
+const LIMITS = { ...SMALL_LIMITS, pids: 24 };
+const SPEC: Partial<SandboxSpec> = { limits: LIMITS };
 const SIZE = SMALL_LIMITS.memoryBytes + GUEST_SHARE.memoryBytes;
 
 const use = useOwnEngines();
@@ -81,7 +84,7 @@ describe("a sandbox that is ready", () => {
       ready: 2,
       reserved: {
         memoryBytes: 2 * SIZE,
-        pids: 2 * (SMALL_LIMITS.pids + GUEST_SHARE.pids),
+        pids: 2 * (LIMITS.pids + GUEST_SHARE.pids),
         diskBytes: 2 * SMALL_LIMITS.diskBytes,
       },
     });
@@ -96,7 +99,7 @@ describe("a sandbox that is ready", () => {
     await fill(engine);
     const [ready] = (await engine.budget()).reservations;
     const others: Partial<SandboxSpec>[] = [
-      { limits: { ...SMALL_LIMITS, pids: SMALL_LIMITS.pids + 1 } },
+      { limits: { ...LIMITS, pids: LIMITS.pids + 1 } },
       { ...SPEC, defaultUser: "root" },
       { ...SPEC, hostname: "other" },
       { ...SPEC, whenOwnerDies: "end" },
@@ -124,7 +127,7 @@ describe("a sandbox that is ready", () => {
     const got = claims.flatMap((claim) => claim ?? []);
     expect(new Set(got.map(({ id }) => id)).size).toBe(4);
     for (const claim of got) claim.release();
-    const sandboxes = await Promise.all(Array.from({ length: scaled(100, 8) }, () => ask(engine)));
+    const sandboxes = await Promise.all(Array.from({ length: fitting(scaled(100, 8), LIMITS) }, () => ask(engine)));
     expect(new Set(sandboxes.map(({ id }) => id)).size).toBe(sandboxes.length);
     const said = await Promise.all(
       sandboxes.map((sandbox) => shell(sandbox, `echo ${sandbox.id} > /tmp/who; cat /tmp/who`)),
@@ -249,7 +252,7 @@ describe("real work", () => {
     const engine = await open({}, 3.5 * SIZE);
     await fill(engine, SPEC, 2);
     expect(engine.warm.stats().ready).toBe(2);
-    const large = { limits: { ...SMALL_LIMITS, memoryBytes: 3 * SMALL_LIMITS.memoryBytes } };
+    const large = { limits: { ...LIMITS, memoryBytes: 3 * SMALL_LIMITS.memoryBytes } };
     let hasWaited = false;
     const sandbox = await engine.create(large, {
       admission: {

@@ -3,7 +3,7 @@
  * meanwhile changes nothing about what there is to give.
  */
 import { randomBytes } from "node:crypto";
-import { existsSync, mkdirSync, readFileSync, rmdirSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, readdirSync, readFileSync, rmdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 
 const ROOT = "/sys/fs/cgroup";
@@ -11,7 +11,7 @@ const ROOT = "/sys/fs/cgroup";
 export interface SmallHost {
   /** For HOLDFAST_CGROUP_PARENT. */
   readonly parent: string;
-  /** Processes that the kernel killed because the whole of it was out of memory. */
+  /** Processes that the kernel killed for memory in it, but in no sandbox: those have limits of their own. */
   oomKills(): number;
   /** Processes and threads in it now. */
   pids(): number;
@@ -25,6 +25,17 @@ const isV2 = (): boolean => existsSync(join(ROOT, "cgroup.controllers"));
 
 function readCount(path: string, name: string): number {
   return Number(new RegExp(`^${name} (\\d+)$`, "m").exec(readFileSync(path, "utf8"))?.[1] ?? 0);
+}
+
+/** The kernel counts in the cgroup of the victim, not in the one that ran out: those below count too. */
+function countKills(directory: string): number {
+  const below = readdirSync(directory, { withFileTypes: true }).filter(
+    (entry) => entry.isDirectory() && entry.name !== "holdfast",
+  );
+  return below.reduce(
+    (total, { name }) => total + countKills(join(directory, name)),
+    readCount(join(directory, isV2() ? "memory.events.local" : "memory.oom_control"), "oom_kill"),
+  );
 }
 
 /** From the root down, as far as it is ours: isolated.sh has a cgroup of its own for each run. */
@@ -60,10 +71,7 @@ export function makeSmallHost(limits: { readonly memoryBytes: number; readonly p
   const made = isV2() ? makeV2(parent, limits) : makeV1(parent, limits);
   return {
     parent,
-    oomKills: () =>
-      isV2()
-        ? readCount(join(ROOT, parent, "memory.events.local"), "oom_kill")
-        : readCount(join(ROOT, "memory", parent, "memory.oom_control"), "oom_kill"),
+    oomKills: () => (isV2() ? countKills(join(ROOT, parent)) : countKills(join(ROOT, "memory", parent))),
     pids: () => Number(readFileSync(join(ROOT, isV2() ? "" : "pids", parent, "pids.current"), "utf8")),
     take: (pid) => {
       for (const directory of isV2() ? [join(ROOT, parent)] : made.slice(0, 2)) {

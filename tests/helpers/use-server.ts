@@ -11,6 +11,7 @@ import { fileURLToPath } from "node:url";
 import { Pool } from "undici";
 import { afterAll, afterEach, beforeAll, expect } from "vitest";
 import { assertNoLeaks, type Inventory, OUR_DIRECTORIES, takeInventory } from "./leaks.js";
+import { ON_SMALL_HOST } from "./needs-host.js";
 import { forgiveZombies } from "./processes.js";
 import { patienceMs } from "./scale.js";
 import "./resolve-names.mjs";
@@ -27,6 +28,8 @@ export interface ServerOptions {
   /** More arguments of `holdfast serve`. */
   readonly args?: readonly string[];
   readonly env?: Readonly<Record<string, string>>;
+  /** With the limits that a host gives to sandboxes that ask for none, however few of those it then carries. */
+  readonly keepsDefaults?: boolean;
   /** For tests that orphan processes beside the server. */
   readonly forgivesZombies?: boolean;
 }
@@ -146,13 +149,15 @@ class Server implements ServerInUse {
   }
 
   async start(): Promise<void> {
-    const { args = [], env = {} } = this.#options;
+    const { args = [], env = {}, keepsDefaults = false } = this.#options;
+    // A quarter of a small host for each that asks for nothing is too much for tests that have several at once.
+    const fitted = ON_SMALL_HOST && !keepsDefaults ? { HOLDFAST_SERVE_SANDBOX_PIDS: "32" } : {};
     const port = this.#announcement === undefined ? 0 : this.port;
     const names = this.#options.tls === true ? ["--domain", TEST_DOMAIN, "--tls", "self"] : [];
     const child = spawn(
       process.execPath,
       [CLI, "serve", "--json", "--port", String(port), "--state-dir", this.stateDirectory, ...names, ...args],
-      { stdio: ["ignore", "pipe", "pipe"], env: { ...process.env, NO_COLOR: "1", ...env } },
+      { stdio: ["ignore", "pipe", "pipe"], env: { ...process.env, NO_COLOR: "1", ...fitted, ...env } },
     );
     this.#child = child;
     child.stderr.setEncoding("utf8").on("data", (text: string) => {

@@ -8,8 +8,8 @@ import { useServer } from "../helpers/use-server.js";
 
 const MIB = 1024 * 1024;
 /** Room for two of these and not for three. */
-const SIZE = 1024 * MIB;
-const ROOM_MIB = 2700;
+const SIZE = 384 * MIB;
+const ROOM_MIB = 1000;
 const LONG_MS = 60_000;
 
 const RESERVE_MIB = 100;

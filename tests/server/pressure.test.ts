@@ -330,8 +330,10 @@ describe("a host that runs short", () => {
   });
 
   test("of processes refuses what is new, and takes it again", async () => {
-    const { id } = await create({ limits: { memoryBytes: 256 * MIB, pids: 390 } });
-    const { id: command } = await startOrThrow(id, ...sleepers(370));
+    // All but a few of what nobody else has.
+    const { room } = (await host()).pids;
+    const { id } = await create({ limits: { memoryBytes: 256 * MIB, pids: room - 10 } });
+    const { id: command } = await startOrThrow(id, ...sleepers(room - 30));
     await expect.poll(async () => (await host()).pressure.processes.stage, OUTPUT_POLL).toBe("refuse");
     const refused = await server.call<ErrorBody>("POST", "/v1/sandboxes", {
       limits: { memoryBytes: 16 * MIB, pids: 8 },

@@ -13,7 +13,7 @@ const CREATES = scaled(100, 20);
 const small = makeSmallHost({ memoryBytes: 2048 * MIB, pids: 400 });
 // Before the server's own, because hooks run in reverse.
 afterAll(() => small.remove());
-const server = useServer({ env: { HOLDFAST_CGROUP_PARENT: small.parent } });
+const server = useServer({ env: { HOLDFAST_CGROUP_PARENT: small.parent }, keepsDefaults: true });
 
 /** The server is part of what the host has to carry. */
 beforeAll(() => small.take(server.pid));

@@ -254,7 +254,8 @@ async function connectToGuest(
   } catch (error) {
     // A guest that ends at once is refused here a moment before its end is known: that end explains more.
     if (monitor !== undefined && !gone.signal.aborted) {
-      await Promise.race([monitor.exited, sleep(LAST_WORDS_MS, undefined, { ref: false })]);
+      // The child does not keep this process alive. Nothing else may at this moment, and somebody waits for the answer.
+      await sleep(LAST_WORDS_MS, undefined, { signal: gone.signal }).catch(() => undefined);
     }
     const log = readLog(logPath);
     if (log === "" && exitStatus === undefined) throw error;

@@ -134,7 +134,10 @@ export class ReservationFiles {
     if (ours !== undefined) this.#remove({ id, amounts: ours, directory: this.#home });
     else for (const each of this.#others()) if (each.id === id) this.#remove(each);
     this.#ours.delete(id);
-    if (this.#ours.size === 0) this.#tidy(this.#home);
+    if (this.#ours.size > 0) return;
+    this.#tidy(this.#home);
+    // The last of all: an engine that goes on leaves no more behind than one that is closed.
+    this.#tidy("");
   }
 
   sum(): Amounts {
