@@ -6,6 +6,7 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { afterAll, afterEach, beforeAll, beforeEach, expect } from "vitest";
 import { assertNoLeaks, type Inventory, OUR_DIRECTORIES, takeInventory } from "../helpers/leaks.js";
+import { SERVER_DEFAULTS } from "../helpers/needs-host.js";
 import { forgiveZombies } from "../helpers/processes.js";
 import { CLI, CliProcess, type CliResult } from "./use-cli.js";
 
@@ -62,7 +63,12 @@ export class ServerInUse {
   async serve(): Promise<void> {
     this.process = new CliProcess(process.execPath, [CLI, "serve", "--json", "--port", "0"], {
       // None is made ready: after each test nothing may be left.
-      env: { HOLDFAST_STATE_DIR: this.stateDirectory, HOLDFAST_SERVE_WARM_TOTAL: "0", ...this.#settings },
+      env: {
+        HOLDFAST_STATE_DIR: this.stateDirectory,
+        HOLDFAST_SERVE_WARM_TOTAL: "0",
+        ...SERVER_DEFAULTS,
+        ...this.#settings,
+      },
     });
     while (!this.process.stdout.includes("\n")) await once(this.process.child.stdout, "data");
     this.ready = JSON.parse(this.process.stdout) as Ready;

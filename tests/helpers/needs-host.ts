@@ -39,7 +39,9 @@ const AROUND = {
   pids: leastUpwards("pids", ["pids.max"]),
 };
 
-export const ON_SMALL_HOST = AROUND.memoryBytes <= 4096 * MIB || AROUND.pids <= 1000;
+/** A quarter of a small host for each that asks for nothing is too much for tests that have several at once. */
+export const SERVER_DEFAULTS: Readonly<Record<string, string>> =
+  AROUND.pids <= 1000 ? { HOLDFAST_SERVE_SANDBOX_PIDS: "32" } : {};
 
 /** As many of so many sandboxes of a size as there is room for at once. */
 export function fitting(count: number, size: { readonly memoryBytes?: number; readonly pids?: number }): number {

@@ -11,7 +11,7 @@ import { fileURLToPath } from "node:url";
 import { Pool } from "undici";
 import { afterAll, afterEach, beforeAll, expect } from "vitest";
 import { assertNoLeaks, type Inventory, OUR_DIRECTORIES, takeInventory } from "./leaks.js";
-import { ON_SMALL_HOST } from "./needs-host.js";
+import { SERVER_DEFAULTS } from "./needs-host.js";
 import { forgiveZombies } from "./processes.js";
 import { patienceMs } from "./scale.js";
 import "./resolve-names.mjs";
@@ -150,8 +150,7 @@ class Server implements ServerInUse {
 
   async start(): Promise<void> {
     const { args = [], env = {}, keepsDefaults = false } = this.#options;
-    // A quarter of a small host for each that asks for nothing is too much for tests that have several at once.
-    const fitted = ON_SMALL_HOST && !keepsDefaults ? { HOLDFAST_SERVE_SANDBOX_PIDS: "32" } : {};
+    const fitted = keepsDefaults ? {} : SERVER_DEFAULTS;
     const port = this.#announcement === undefined ? 0 : this.port;
     const names = this.#options.tls === true ? ["--domain", TEST_DOMAIN, "--tls", "self"] : [];
     const child = spawn(

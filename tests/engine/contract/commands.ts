@@ -204,7 +204,7 @@ export function describeCommands(open: OpenEngine): void {
     });
 
     it("runs 100 commands at once", async () => {
-      const sandbox = await use.create({ limits: { ...SMALL_LIMITS, memoryBytes: 256 * MIB, pids: 512 } });
+      const sandbox = await use.create({ limits: { ...SMALL_LIMITS, memoryBytes: 256 * MIB, pids: 256 } });
       const numbers = Array.from({ length: 100 }, (_, i) => i);
       const results = await Promise.all(numbers.map((i) => shell(sandbox, `echo ${i}; sleep 0.2; exit ${i}`)));
       expect(results.map(({ stdout, exitCode }) => [stdout, exitCode])).toEqual(numbers.map((i) => [`${i}\n`, i]));

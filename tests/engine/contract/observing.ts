@@ -1,6 +1,7 @@
 /** What the host sees of a sandbox: its processes, what it held at its end, and memory that it can give back. */
 import { setTimeout as sleep } from "node:timers/promises";
 import { describe, expect, it, vi } from "vitest";
+import { lacksHost } from "../../helpers/needs-host.js";
 import { ready } from "../../helpers/output-reader.js";
 import { patienceMs } from "../../helpers/scale.js";
 import { type OpenEngine, useSharedEngine } from "../../helpers/shared-engine.js";
@@ -32,27 +33,32 @@ export function describeObserving(open: OpenEngine): void {
       for (const { hostPid } of rows) expect(hostPid).toBeGreaterThan(1);
     });
 
-    it("the list of a sandbox with very many processes is bounded, and so is each line", {
-      timeout: patienceMs(60_000),
-    }, async () => {
-      const sandbox = await use.create({ limits: { ...ROOMY, pids: 800 } });
-      const command = await sandbox.start({
-        argv: [
-          "bash",
-          "-c",
-          `long=$(printf '1%.0s' $(seq 1500)); for i in $(seq 600); do sleep 1000 $long & done; echo ready; wait`,
-        ],
-      });
-      await ready(command);
-      const rows = sandbox.processes();
-      expect(rows).toHaveLength(512);
-      for (const { commandLine } of rows) expect(commandLine.length).toBeLessThanOrEqual(512);
-      const begin = performance.now();
-      await sandbox.kill("the test");
-      expect(performance.now() - begin).toBeLessThan(patienceMs(2000));
-      expect(sandbox.finalLook?.processes.length).toBeGreaterThan(0);
-      expect(sandbox.processes()).toEqual([]);
-    });
+    const tooMany = lacksHost({ pids: 808, why: "more processes than are listed" });
+    it.skipIf(tooMany)(
+      "the list of a sandbox with very many processes is bounded, and so is each line",
+      {
+        timeout: patienceMs(60_000),
+      },
+      async () => {
+        const sandbox = await use.create({ limits: { ...ROOMY, pids: 800 } });
+        const command = await sandbox.start({
+          argv: [
+            "bash",
+            "-c",
+            `long=$(printf '1%.0s' $(seq 1500)); for i in $(seq 600); do sleep 1000 $long & done; echo ready; wait`,
+          ],
+        });
+        await ready(command);
+        const rows = sandbox.processes();
+        expect(rows).toHaveLength(512);
+        for (const { commandLine } of rows) expect(commandLine.length).toBeLessThanOrEqual(512);
+        const begin = performance.now();
+        await sandbox.kill("the test");
+        expect(performance.now() - begin).toBeLessThan(patienceMs(2000));
+        expect(sandbox.finalLook?.processes.length).toBeGreaterThan(0);
+        expect(sandbox.processes()).toEqual([]);
+      },
+    );
 
     it("its last moment is kept", async () => {
       const sandbox = await use.create();

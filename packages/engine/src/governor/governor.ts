@@ -6,7 +6,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { HoldfastError } from "@holdfast/protocol";
 import { type Amounts, isSame, mapAmounts, plus, type Resource, shortOf } from "./amounts.js";
 import { existsAlready, type ReservationFiles } from "./reservation-files.js";
-import { RESOURCE_WORDS } from "./resource-words.js";
+import { describeAmount, RESOURCE_WORDS } from "./resource-words.js";
 import type { Admission, BudgetReport, HostBudget, ReservationKind, Waited } from "./types.js";
 import { WaitingLine } from "./waiting-line.js";
 
@@ -342,10 +342,10 @@ export class Governor {
     const resource = shortOf(amounts, capacity);
     // What it has already cannot be refused to it, whatever has become of the host.
     if (resource === undefined || amounts[resource] <= (this.#files.ours(id)?.[resource] ?? 0)) return;
-    const { word, show } = RESOURCE_WORDS[resource];
+    const { show } = RESOURCE_WORDS[resource];
     throw new HoldfastError(
       "invalid_argument",
-      `limits.${resource}: ${show(amounts[resource])} of ${word} can never be had here: this host has ${show(capacity[resource])} to give, beside ${show(reserve[resource])} that it keeps for itself`,
+      `limits.${resource}: ${describeAmount(resource, amounts[resource])} can never be had here: this host has ${show(capacity[resource])} to give, beside ${show(reserve[resource])} that it keeps for itself`,
       {
         hint: "Ask for less.",
         details: {
@@ -380,11 +380,11 @@ function canceled(): HoldfastError {
 }
 
 function noRoom({ resource, needed, free, isKept }: Shortage, waitedMs: number): HoldfastError {
-  const { word, show } = RESOURCE_WORDS[resource];
+  const { show } = RESOURCE_WORDS[resource];
   const waited = waitedMs === 0 ? "" : ` after ${Math.round(waitedMs / 100) / 10} s of waiting`;
   return new HoldfastError(
     "host_capacity",
-    `the host has no room${waited}: ${show(needed)} of ${word} are needed, ${show(free)} are free${isKept === true ? " and kept for somebody who waits already" : ""}`,
+    `the host has no room${waited}: ${describeAmount(resource, needed)} are needed, ${show(free)} are free${isKept === true ? " and kept for somebody who waits already" : ""}`,
     {
       hint: "End sandboxes that are no longer needed, ask for less, or try again later.",
       details: { resource, needed, free, retryAfterSeconds: RETRY_AFTER_SECONDS },

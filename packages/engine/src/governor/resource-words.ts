@@ -11,6 +11,12 @@ export const RESOURCE_WORDS: Readonly<
   diskBytes: { word: "disk", show: formatBytes },
 };
 
+/** "4 GiB of memory", "72 processes" */
+export function describeAmount(resource: Resource, amount: number): string {
+  const { word, show } = RESOURCE_WORDS[resource];
+  return resource === "pids" ? `${show(amount)} ${word}` : `${show(amount)} of ${word}`;
+}
+
 /** "waits for memory on the host, at place 2: 4 GiB needed, 1.2 GiB free" */
 export function describeWaiting({ position, resource, needed, free }: Waiting): string {
   const { word, show } = RESOURCE_WORDS[resource];
