@@ -4,6 +4,7 @@ export { type InspectHostOptions, inspectHost } from "./doctor/inspect-host.js";
 export { DOCTOR_STATES, type DoctorReport, type DoctorRow, type DoctorState } from "./doctor/row.js";
 export * from "./engine.js";
 export { type Amounts, GUEST_SHARE, RESOURCES, type Resource } from "./governor/amounts.js";
+export { defaultLimitsFor, mostByDefault } from "./governor/default-limits.js";
 export type { BudgetSettings } from "./governor/host-budget.js";
 export * from "./governor/pressure.js";
 export { describeWaiting, RESOURCE_WORDS } from "./governor/resource-words.js";

@@ -26,14 +26,18 @@ export async function findNamedImage(
   named: NamedImage,
   signal: AbortSignal,
 ): Promise<FoundImage> {
-  const { DEFAULT_STATE_DIRECTORY } = await import("@holdfast/engine");
+  const { DEFAULT_STATE_DIRECTORY, defaultLimitsFor } = await import("@holdfast/engine");
   const { planSandbox, startImage } = await import("@holdfast/images");
   const stateDirectory = plan.engine.stateDirectory ?? process.env.HOLDFAST_STATE_DIR ?? DEFAULT_STATE_DIRECTORY;
   const progress = new BaseNotes();
   const images = await openImagesOver(engine, stateDirectory, { onBaseProgress: (told) => progress.tell(told) });
   try {
     const record = await findRecord(images, named.reference, signal).finally(() => progress.close());
-    const { spec, memory } = planSandbox(record, { limits: named.limits, strict: named.strict });
+    const { spec, memory } = planSandbox(record, {
+      limits: plan.asked,
+      defaults: defaultLimitsFor(await engine.capacity()),
+      strict: named.strict,
+    });
     const { command } = plan;
     const start = named.start ? record.config.start : null;
     const argv = command.argv.length > 0 || start !== null ? command.argv : ownWords(record, named);

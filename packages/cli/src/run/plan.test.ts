@@ -10,7 +10,7 @@ describe("planRun", () => {
   test("turns flags with units into limits", () => {
     const given = { ...flags, memory: "256m", pids: "64", cpus: "1.5", disk: "2g", timeout: "30s", grace: "500ms" };
     const plan = planRun(["true"], given, here);
-    expect(plan.sandbox.limits).toMatchObject({
+    expect(plan.asked).toMatchObject({
       memoryBytes: 256 * 1024 ** 2,
       pids: 64,
       cpuMillis: 1500,
@@ -67,8 +67,9 @@ describe("planRun", () => {
   });
 
   test.each(["app", "team/app:1", "sha256:0123456789ab", "base"])("%s is the name of an image", (image) => {
-    const { sandbox, named } = planRun([], { ...flags, image, memory: "1g", strict: true }, here);
-    expect(named).toEqual({ reference: image, limits: { memoryBytes: 1024 ** 3 }, strict: true, start: true });
+    const { sandbox, named, asked } = planRun([], { ...flags, image, memory: "1g", strict: true }, here);
+    expect(named).toEqual({ reference: image, strict: true, start: true });
+    expect(asked).toEqual({ memoryBytes: 1024 ** 3 });
     expect(sandbox).not.toHaveProperty("image");
     expect(sandbox).not.toHaveProperty("limits");
   });

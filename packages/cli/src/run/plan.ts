@@ -41,8 +41,6 @@ export interface RunFlags extends EngineFlags {
 /** An image by name, digest or id: what the sandbox gets of it is known when it is found. */
 export interface NamedImage {
   readonly reference: string;
-  /** Only what was asked for. */
-  readonly limits: Partial<SandboxLimits>;
   readonly strict: boolean;
   /** Whether its start command is started before the command. */
   readonly start: boolean;
@@ -50,8 +48,10 @@ export interface NamedImage {
 
 export interface RunPlan {
   readonly engine: { readonly stateDirectory?: string; readonly pool?: PoolKind };
-  /** Without an image and limits if one is named. */
+  /** Without limits, and without an image if one is named. */
   readonly sandbox: Partial<SandboxSpec>;
+  /** Only the limits that were asked for. */
+  readonly asked: Partial<SandboxLimits>;
   readonly named: NamedImage | undefined;
   /** Its words may be missing if an image is named: then the image says them. */
   readonly command: CommandSpec;
@@ -86,8 +86,8 @@ export function parseMount(text: string): MountSpec {
   return mount;
 }
 
-/** Those that were asked for, and those that hold then. */
-function parseLimits(flags: RunFlags): { readonly asked: Partial<SandboxLimits>; readonly all: SandboxLimits } {
+/** Those that were asked for; the others are the image's or the host's to say. */
+function parseLimits(flags: RunFlags): Partial<SandboxLimits> {
   try {
     const asked = {
       ...parseMemory(flags.memory),
@@ -95,7 +95,8 @@ function parseLimits(flags: RunFlags): { readonly asked: Partial<SandboxLimits>;
       ...(flags.cpus === undefined ? {} : { cpuMillis: parseCpus(flags.cpus) }),
       ...(flags.disk === undefined ? {} : { diskBytes: parseSize(flags.disk, "--disk") }),
     };
-    return { asked, all: resolveSandboxLimits(asked) };
+    resolveSandboxLimits(asked);
+    return asked;
   } catch (error) {
     throw nameFlag(error);
   }
@@ -104,14 +105,12 @@ function parseLimits(flags: RunFlags): { readonly asked: Partial<SandboxLimits>;
 function planImage(
   flags: RunFlags,
   argv: readonly string[],
-): { readonly sandbox: Partial<SandboxSpec>; readonly named: NamedImage | undefined } {
+): Pick<RunPlan, "sandbox" | "named"> {
   const text = flags.image ?? "host";
   const image = parseImage(text);
-  const limits = parseLimits(flags);
   if (image === undefined) {
     const { strict, start } = flags;
-    const named = { reference: text, limits: limits.asked, strict: strict === true, start: start !== false };
-    return { sandbox: {}, named };
+    return { sandbox: {}, named: { reference: text, strict: strict === true, start: start !== false } };
   }
   if (argv.length === 0) {
     throw new HoldfastError(
@@ -123,7 +122,7 @@ function planImage(
       },
     );
   }
-  return { sandbox: { image, limits: limits.all }, named: undefined };
+  return { sandbox: { image }, named: undefined };
 }
 
 function parseTimeout(text: string): number {
@@ -173,6 +172,7 @@ export function planRun(argv: readonly string[], flags: RunFlags, surroundings: 
   return {
     engine: parseEngineFlags(flags),
     named,
+    asked: parseLimits(flags),
     sandbox: {
       ...sandbox,
       mounts: (flags.mount ?? []).map(parseMount),

@@ -7,7 +7,7 @@ import { once } from "node:events";
 import { statSync } from "node:fs";
 import type { ReadStream, WriteStream } from "node:tty";
 import type { BubblewrapEngine, Command, Sandbox } from "@holdfast/engine";
-import { type CommandEnding, HoldfastError, signalNumber } from "@holdfast/protocol";
+import { type CommandEnding, HoldfastError, resolveSandboxLimits, signalNumber } from "@holdfast/protocol";
 import { noteWarnings } from "../images/open-local-images.js";
 import { memoryDifference } from "../text/memory-difference.js";
 import { note, noteError } from "../text/notes.js";
@@ -69,7 +69,7 @@ async function runPlan(plan: RunPlan, pump: OutputPump): Promise<RunReport> {
   let found: FoundImage | undefined;
   let sandbox: Sandbox | undefined;
   try {
-    const { BubblewrapEngine, describeWaiting } = await import("@holdfast/engine");
+    const { BubblewrapEngine, defaultLimitsFor, describeWaiting } = await import("@holdfast/engine");
     engine = await BubblewrapEngine.open({ ...plan.engine, log: noteWarnings });
     for (const { id, why } of await engine.sweep({ which: "abandoned" }))
       note(`swept away what was left of sandbox ${id}: ${why}`);
@@ -79,8 +79,9 @@ async function runPlan(plan: RunPlan, pump: OutputPump): Promise<RunReport> {
       const difference = memoryDifference(found.memory);
       if (difference !== undefined) note(difference);
     }
+    const limits = resolveSandboxLimits({ ...defaultLimitsFor(await engine.capacity()), ...plan.asked });
     sandbox = await engine.create(
-      { ...plan.sandbox, ...found?.spec },
+      { ...plan.sandbox, limits, ...found?.spec },
       {
         signal: signals.early,
         admission: { waitMs: plan.waitMs, onWaiting: (waiting) => note(describeWaiting(waiting)) },
