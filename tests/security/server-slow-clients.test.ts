@@ -35,7 +35,10 @@ const PORT = 8000;
 const STREAM = ["Content-Type", "application/connect+json"] as const;
 const OCTETS = ["Content-Type", "application/octet-stream"] as const;
 
-const server = useServer({ args: ["--key-requests-per-second", "none"] });
+/** For a command of each client, and a thread of the program that answers them. */
+const SANDBOX_PIDS = "240";
+
+const server = useServer({ args: ["--key-requests-per-second", "none", "--sandbox-pids", SANDBOX_PIDS] });
 const open: RawConnection[] = [];
 let client: Client;
 let sandbox: TestSandbox;
