@@ -17,6 +17,8 @@ import { runUserStep, runWorkdirStep } from "./steps/place-step.js";
 import { runProgramStep } from "./steps/run-step.js";
 import type { StepJob } from "./steps/step-job.js";
 
+const MIB = 1024 * 1024;
+
 /** What stands after a step. */
 export interface StageState extends StageConfig {
   /** Uppermost first. */
@@ -33,6 +35,12 @@ interface StepLayer {
 
 /** The engine stacks some more; the rest is for whoever builds on the image. */
 const DEEPEST = 100;
+
+/**
+ * For a sandbox that is only read from, by a step that has its own already. As much as that one would be twice the build's, and
+ * more than there is on many a host: it would wait for itself.
+ */
+const SOURCE = { memoryBytes: 128 * MIB, diskBytes: 16 * MIB, pids: 24 };
 
 /** What a step writes on. */
 interface Footing {
@@ -220,15 +228,11 @@ export class StageRunner {
       const usedBytes = this.#usedDiskBytes;
       throw outOfDisk({ kind: "out_of_disk", limitBytes: settings.diskBytes, usedBytes }, failing);
     }
-    const place = (config: ImageConfig, layers: readonly LayerId[]): BuildSandbox => ({
-      layers,
-      config,
+    const own: BuildSandbox = {
+      layers: footing.below,
+      config: state.config,
       memoryBytes,
       memoryStartBytes: Math.min(settings.memoryStartBytes, memoryBytes),
-      diskBytes: leftBytes,
-    });
-    const own = {
-      ...place(state.config, footing.below),
       disk: footing.top,
       diskBytes: leftBytes + this.#topBytes(footing),
     };
@@ -254,7 +258,7 @@ export class StageRunner {
           },
           withSource: async <T>(source: RecipeBase, work: (from: Sandbox) => Promise<T>) => {
             const { config, layers } = await this.#stateOf(source);
-            return withSandbox(bench, place(config, layers), work);
+            return withSandbox(bench, { layers, config, ...SOURCE }, work);
           },
         },
         planned.step,

@@ -41,6 +41,8 @@ export interface BuildSandbox {
   /** What it starts with of that; all of it if absent. */
   readonly memoryStartBytes?: number | undefined;
   readonly diskBytes: number;
+  /** The build's if absent. */
+  readonly pids?: number | undefined;
   readonly makesLayer?: boolean | undefined;
 }
 
@@ -75,9 +77,10 @@ export async function withNewLayer(
 /** A sandbox for as long as `work` takes; nothing is left of it. */
 export async function withSandbox<T>(
   bench: StepBench,
-  { layers, disk, config, memoryBytes, memoryStartBytes = memoryBytes, diskBytes, makesLayer = false }: BuildSandbox,
+  place: BuildSandbox,
   work: (sandbox: Sandbox) => Promise<T>,
 ): Promise<T> {
+  const { layers, disk, config, memoryBytes, memoryStartBytes = memoryBytes, diskBytes, makesLayer = false } = place;
   const { context, files, journal, settings, signal } = bench;
   const { engine } = context;
   signal.throwIfAborted();
@@ -94,7 +97,7 @@ export async function withSandbox<T>(
           memoryBytes: memoryStartBytes,
           memoryMaxBytes: memoryStartBytes < memoryBytes ? memoryBytes : undefined,
           cpuMillis: settings.cpuMillis,
-          pids: settings.pids,
+          pids: place.pids ?? settings.pids,
           diskBytes: Math.max(LEAST_DISK_BYTES, diskBytes),
           outputBytes: OUTPUT_BYTES,
           wallMs: undefined,
