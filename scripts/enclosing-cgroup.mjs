@@ -31,6 +31,8 @@ export class EnclosingCgroup {
   #peaks = { heldBytes: 0, pids: 0 };
   /** Kills for memory by the cgroup of the victim, none of them a sandbox's: a cgroup takes its count along when it goes. */
   #killed = new Map();
+  /** Forks for want of processes, the same way. */
+  #refused = new Map();
   #log = new KernelLog(this.name);
   #timer;
 
@@ -69,15 +71,27 @@ export class EnclosingCgroup {
     this.#peaks.heldBytes = Math.max(this.#peaks.heldBytes, held);
     this.#peaks.pids = Math.max(this.#peaks.pids, Number(read(join(this.#pids, "pids.current"))));
     this.#countKills(this.#memory);
+    this.#countRefusals(this.#pids);
     this.#log.read();
   }
 
   #countKills(directory) {
     // The victim's own cgroup counts, on v1 always, on v2 in this file.
     const count = keyed(read(join(directory, isV2() ? "memory.events.local" : "memory.oom_control")), "oom_kill");
-    if (count > 0) this.#killed.set(directory, count);
+    // As the kernel's log writes it.
+    if (count > 0) this.#killed.set(directory.slice(directory.indexOf(`/${this.name}`)), count);
     for (const name of children(directory)) {
       if (!isSandbox(join(directory, name))) this.#countKills(join(directory, name));
+    }
+  }
+
+  #countRefusals(directory) {
+    // Newer v2 counts at the limit, the others where the fork was tried; this file has its own in any case.
+    const local = read(join(directory, "pids.events.local")) || read(join(directory, "pids.events"));
+    const count = keyed(local, "max");
+    if (count > 0) this.#refused.set(directory, count);
+    for (const name of children(directory)) {
+      if (!isSandbox(join(directory, name))) this.#countRefusals(join(directory, name));
     }
   }
 
@@ -86,15 +100,15 @@ export class EnclosingCgroup {
     clearInterval(this.#timer);
     this.#sample();
     this.#log.close();
-    const byCounter = [...this.#killed.values()].reduce((total, count) => total + count, 0);
+    const total = (counts) => [...counts.values()].reduce((sum, count) => sum + count, 0);
     return {
       // Of all, page cache too.
       peakBytes: Number(read(join(this.#memory, isV2() ? "memory.peak" : "memory.max_usage_in_bytes"))),
       peakHeldBytes: this.#peaks.heldBytes,
       // The kernel keeps it since 6.11.
       peakPids: Number(read(join(this.#pids, "pids.peak"))) || this.#peaks.pids,
-      refusedForks: keyed(read(join(this.#pids, "pids.events")), "max"),
-      killsOutside: Math.max(byCounter, this.#log.outside.length),
+      refusedForks: total(this.#refused),
+      killsOutside: Math.max(total(this.#killed), this.#log.outside.length),
       victimsOutside: [...new Set([...this.#killed.keys(), ...this.#log.outside])],
       killsInSandboxes: this.#log.inSandboxes,
       ranOut: this.#log.ranOut,
@@ -104,7 +118,7 @@ export class EnclosingCgroup {
 
   left() {
     return {
-      processes: this.#places.flatMap((place) => processesIn(place)),
+      processes: [...new Set(this.#places.flatMap((place) => processesIn(place)))],
       cgroups: this.#allCgroups().filter((path) => !this.#isOwn(path)),
     };
   }
@@ -214,6 +228,6 @@ function processesIn(place) {
     const pids = read(join(path, "cgroup.procs"))
       .split("\n")
       .filter((line) => line !== "");
-    return pids.map((pid) => `${pid} ${read(`/proc/${pid}/comm`).trim()} in ${path}`);
+    return pids.map((pid) => `${pid} ${read(`/proc/${pid}/comm`).trim()}`);
   });
 }

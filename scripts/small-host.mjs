@@ -79,7 +79,7 @@ function report({ peakBytes, peakHeldBytes, peakPids, refusedForks, killsOutside
   const mib = (bytes) => `${Math.ceil(bytes / MIB)} MiB`;
   const facts = [
     `${mib(LIMITS.memoryBytes)}, at most ${mib(peakHeldBytes)} held (${mib(peakBytes)} with page cache)`,
-    `${LIMITS.pids} processes, at most ${peakPids}, ${refusedForks} refused`,
+    `${LIMITS.pids} processes, at most ${peakPids}; ${refusedForks} refused outside of sandboxes`,
     `${killsOutside} killed for memory outside of sandboxes, ${killsInSandboxes} in them, ${ranOut} of all because the whole was full`,
     `${left.processes.length} processes and ${left.cgroups.length} cgroups left`,
   ];

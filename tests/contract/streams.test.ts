@@ -3,11 +3,13 @@ import { readFileSync } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";
 import { type CommandHandle, E2B, type Sandbox } from "e2b";
 import { expect, test } from "vitest";
+import { fitting } from "../helpers/needs-host.js";
 import { scaled } from "../helpers/scale.js";
 import { useServer } from "../helpers/use-server.js";
 
 const MIB = 1024 * 1024;
-const SANDBOXES = scaled(50, 5);
+const LIMITS = { memoryBytes: 64 * MIB, pids: 32 };
+const SANDBOXES = fitting(scaled(50, 5), LIMITS);
 const STREAMS_EACH = 4;
 const SECONDS = Number(process.env.HOLDFAST_STREAM_SECONDS ?? 8);
 
@@ -133,7 +135,7 @@ test(
     const sandboxes: Sandbox[] = [];
     for (let i = 0; i < SANDBOXES; i++) {
       const { status, body } = await server.call<{ id: string }>("POST", "/v1/sandboxes", {
-        limits: { memoryBytes: 64 * MIB },
+        limits: LIMITS,
         timeoutMs: 600_000,
       });
       expect(status, JSON.stringify(body)).toBe(201);
