@@ -35,8 +35,8 @@ const PORT = 8000;
 const STREAM = ["Content-Type", "application/connect+json"] as const;
 const OCTETS = ["Content-Type", "application/octet-stream"] as const;
 
-/** For a command of each client, and a thread of the program that answers them. */
-const SANDBOX_PIDS = "240";
+/** For a command of each client, and a thread of the program that answers them. Two of these fit on a small host. */
+const SANDBOX_PIDS = "120";
 
 const server = useServer({ args: ["--key-requests-per-second", "none", "--sandbox-pids", SANDBOX_PIDS] });
 const open: RawConnection[] = [];

@@ -3,17 +3,51 @@ import { readdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { pino } from "pino";
-import { describe, expect, onTestFinished, test } from "vitest";
+import { afterEach, beforeEach, describe, expect, onTestFinished, test } from "vitest";
 import { openSqliteStore } from "../../packages/server/src/store/sqlite/open-sqlite-store.js";
 import { openVolumes } from "../../packages/server/src/volumes/open-volumes.js";
 import { VolumeKeeper } from "../../packages/server/src/volumes/volume-keeper.js";
+import { lacksHost } from "../helpers/needs-host.js";
 import { patienceMs } from "../helpers/scale.js";
 import { sandboxesLeftIn } from "../helpers/shared-engine.js";
+import { makeSmallHost, type SmallHost } from "../helpers/small-host.js";
 import { MIB, SMALL_LIMITS, useEngine } from "../helpers/use-engine.js";
+
+const log = pino({ level: "silent" });
+
+describe("what serves contents on a small host", () => {
+  const { HOLDFAST_CGROUP_PARENT } = process.env;
+  let small: SmallHost;
+  beforeEach(() => {
+    // Room for one.
+    small = makeSmallHost({ memoryBytes: 512 * MIB, pids: 250 });
+    process.env.HOLDFAST_CGROUP_PARENT = small.parent;
+  });
+  // Before the engine's own, because hooks run in reverse.
+  afterEach(() => {
+    small.remove();
+    if (HOLDFAST_CGROUP_PARENT === undefined) delete process.env.HOLDFAST_CGROUP_PARENT;
+    else process.env.HOLDFAST_CGROUP_PARENT = HOLDFAST_CGROUP_PARENT;
+  });
+  const use = useEngine();
+
+  test("goes as soon as nobody uses it and another is needed", async () => {
+    const keeper = new VolumeKeeper({ engine: use.engine, log, idleMs: 60_000 });
+    for (const letter of ["a", "b", "c"]) {
+      const volume = { id: `v${letter.repeat(20)}`, keyId: "k" };
+      await use.engine.volumes.create(volume.id, { limitBytes: 16 * MIB });
+      const atOnce = await keeper.use(volume, async (inside) => {
+        await inside.files.write(await inside.at("/file", { last: "followed" }), letter);
+        return use.engine.list().length;
+      });
+      expect(atOnce).toBe(1);
+    }
+    await keeper.close();
+  });
+});
 
 describe("what serves contents", () => {
   const use = useEngine();
-  const log = pino({ level: "silent" });
   const open = (idleMs: number) => new VolumeKeeper({ engine: use.engine, log, idleMs });
   let serial = 0;
   async function volumesOf(keyId: string, count: number) {
@@ -44,30 +78,35 @@ describe("what serves contents", () => {
     await expect(write(keeper, volume)).rejects.toMatchObject({ code: "server_stopping" });
   });
 
-  test("is bounded in number: the one that was not used for longest makes room, and a busy one does not", {
-    timeout: patienceMs(30_000),
-  }, async () => {
-    const keeper = open(60_000);
-    const volumes = await volumesOf("k", 18);
-    for (const volume of volumes) await write(keeper, volume);
-    await expect.poll(() => use.engine.list().length, { timeout: patienceMs(3000) }).toBe(16);
-    let release: () => void = () => {};
-    const held = new Promise<void>((resolve) => {
-      release = resolve;
-    });
-    const busy = volumes.slice(2).map((volume) => keeper.use(volume, () => held));
-    const [first] = volumes;
-    if (first === undefined) return;
-    await expect(write(keeper, first)).rejects.toMatchObject({ code: "host_capacity" });
-    // Another key is not kept from its own.
-    const [other] = await volumesOf("another", 1);
-    if (other !== undefined) await write(keeper, other);
-    release();
-    await Promise.all(busy);
-    await write(keeper, first);
-    await keeper.close();
-    expect(sandboxesLeftIn(use.stateDirectory)).toEqual([]);
-  });
+  const tooMany = lacksHost({ pids: 17 * 136, why: "as many as there may be, and one more" });
+  test.skipIf(tooMany)(
+    "is bounded in number: the one that was not used for longest makes room, and a busy one does not",
+    {
+      timeout: patienceMs(30_000),
+    },
+    async () => {
+      const keeper = open(60_000);
+      const volumes = await volumesOf("k", 18);
+      for (const volume of volumes) await write(keeper, volume);
+      await expect.poll(() => use.engine.list().length, { timeout: patienceMs(3000) }).toBe(16);
+      let release: () => void = () => {};
+      const held = new Promise<void>((resolve) => {
+        release = resolve;
+      });
+      const busy = volumes.slice(2).map((volume) => keeper.use(volume, () => held));
+      const [first] = volumes;
+      if (first === undefined) return;
+      await expect(write(keeper, first)).rejects.toMatchObject({ code: "host_capacity" });
+      // Another key is not kept from its own.
+      const [other] = await volumesOf("another", 1);
+      if (other !== undefined) await write(keeper, other);
+      release();
+      await Promise.all(busy);
+      await write(keeper, first);
+      await keeper.close();
+      expect(sandboxesLeftIn(use.stateDirectory)).toEqual([]);
+    },
+  );
 
   test("that dies under a request says so, and the next one is served", async () => {
     const [volume] = await volumesOf("k", 1);

@@ -9,9 +9,9 @@ import { INSIDE_PLACE, InsideVolume } from "./inside-volume.js";
 import type { Volume, VolumeContent } from "./volumes.js";
 
 const IDLE_MS = 30_000;
-/** Of all keys together, and of one: nobody's slow downloads keep others from their volumes. */
 /** For as long as a request may take to be answered. */
 const ROOM_WAIT_MS = 10_000;
+/** Of all keys together, and of one: nobody's slow downloads keep others from their volumes. */
 const MOST_KEPT = 64;
 const MOST_KEPT_PER_KEY = 16;
 /** Requests about one volume; each is a process inside. */
@@ -117,7 +117,8 @@ export class VolumeKeeper implements VolumeContent {
         whenOwnerDies: "end",
         labels: { volume: volume.id },
       },
-      { admission: { lane: volume.keyId, waitMs: ROOM_WAIT_MS } },
+      // One that nobody uses holds as much as this one needs.
+      { admission: { lane: volume.keyId, waitMs: ROOM_WAIT_MS, onWaiting: () => this.#endIdle() } },
     );
     const kept: Kept = { volume, id, sandbox, users: 0, timer: undefined };
     const forget = () => this.#forget(kept);
@@ -137,6 +138,11 @@ export class VolumeKeeper implements VolumeContent {
       });
     }
     void this.#end(idle);
+  }
+
+  #endIdle(): void {
+    const idle = [...this.#kept.values()].find((kept) => kept.users === 0);
+    if (idle !== undefined) void this.#end(idle);
   }
 
   #forget(kept: Kept): void {
