@@ -2,6 +2,7 @@ import { chmodSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync 
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { fitting } from "../helpers/needs-host.js";
 import { CLI, useCli } from "./use-cli.js";
 
 const cli = useCli();
@@ -210,7 +211,9 @@ describe("what is inside", () => {
 });
 
 test("runs side by side do not disturb each other, nor sweep each other away", async () => {
-  const script = "seq 40 | xargs -P 8 -I{} sh -c 'node \"$CLI\" run -- echo {}'";
+  // None has to wait for another, which it would say: with what each takes for itself, a small host carries so many.
+  const atOnce = fitting(8, { memoryBytes: 128 * 1024 ** 2, pids: 16 + 12 });
+  const script = `seq 40 | xargs -P ${atOnce} -I{} sh -c 'node "$CLI" run --memory 64m --pids 16 -- echo {}'`;
   const result = await cli.shell(`export CLI="${CLI}"; ${script}`).ended;
   expect(result.stderr).toBe("");
   const numbers = result.stdout.toString().trim().split("\n").map(Number);

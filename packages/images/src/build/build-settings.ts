@@ -10,6 +10,8 @@ const LEAST_DEFAULT_MEMORY_BYTES = 512 * MIB;
 const DEFAULT_MEMORY_SHARE = 0.9;
 const DEFAULT_CPUS = 2;
 const MOST_PIDS = 4096;
+/** On a small host, as for a sandbox that asks for nothing: several builds are to fit, and what else runs. */
+const PIDS_SHARE = 1 / 4;
 const DEFAULT_DISK_BYTES = 10_240 * MIB;
 const DEFAULT_TIMEOUT_S = 1800;
 export const DEFAULT_FLOOR_BYTES = 1024 * MIB;
@@ -51,7 +53,7 @@ export function resolveBuildSettings(given: BuilderOptions | undefined, budget: 
     memoryStartBytes: Math.min(memoryBytes, startBytesOf(options, memoryBytes)),
     mostMemoryBytes: mostMb * MIB,
     cpuMillis: Math.max(10, Math.round((cpus ?? Math.min(DEFAULT_CPUS, host.cpus)) * 1000)),
-    pids: Math.min(MOST_PIDS, Math.floor(capacity.pids / 2)),
+    pids: Math.min(MOST_PIDS, Math.floor(capacity.pids * PIDS_SHARE)),
     diskBytes: diskMb === undefined ? Math.max(MIB, Math.min(DEFAULT_DISK_BYTES, freeDiskBytes)) : diskMb * MIB,
     timeoutMs: (options.timeoutS ?? DEFAULT_TIMEOUT_S) * 1000,
     floorBytes: floorMb === undefined ? Math.min(DEFAULT_FLOOR_BYTES, mostMb * MIB) : floorMb * MIB,

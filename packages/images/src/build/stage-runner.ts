@@ -4,7 +4,7 @@ import { createLayerId, type LayerId, type Sandbox } from "@holdfast/engine";
 import { describeIncident, formatBytes, formatDuration, HoldfastError } from "@holdfast/protocol";
 import { baseKey, type Digest, type RecipeBase, type RecipeStep } from "@holdfast/recipe";
 import { claimLayer } from "../store/claims.js";
-import type { BuildStepStatus, ImageConfig, ImageRecord } from "../types.js";
+import type { BuildStepStatus, ImageRecord } from "../types.js";
 import { applyStep, configOnBase, type StageConfig, writesFiles } from "./apply-step.js";
 import { nextMemorySize } from "./build-settings.js";
 import { digestOfText, ownDigest } from "./own-digest.js";
