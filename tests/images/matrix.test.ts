@@ -10,6 +10,7 @@ import { HoldfastError } from "@holdfast/protocol";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { assertNoLeaks, takeInventory } from "../helpers/leaks.js";
 import { type LocalIndexes, startLocalIndexes } from "../helpers/local-indexes.js";
+import { lacksHost } from "../helpers/needs-host.js";
 import { IN_VM, patienceMs } from "../helpers/scale.js";
 import { shell } from "../helpers/use-engine.js";
 import { useBase } from "./base-helper.js";
@@ -31,7 +32,7 @@ describe("the selection of the matrix", () => {
   });
 });
 
-describe("an image", () => {
+describe.skipIf(lacksHost({ memoryMb: 8192, why: "builds and sandboxes of up to 8 GiB" }))("an image", () => {
   let indexes: LocalIndexes;
   beforeAll(async () => {
     indexes = await startLocalIndexes();

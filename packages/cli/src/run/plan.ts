@@ -102,10 +102,7 @@ function parseLimits(flags: RunFlags): Partial<SandboxLimits> {
   }
 }
 
-function planImage(
-  flags: RunFlags,
-  argv: readonly string[],
-): Pick<RunPlan, "sandbox" | "named"> {
+function planImage(flags: RunFlags, argv: readonly string[]): Pick<RunPlan, "sandbox" | "named"> {
   const text = flags.image ?? "host";
   const image = parseImage(text);
   if (image === undefined) {
