@@ -8,7 +8,7 @@ const GIB = 1024 * MIB;
 function roomOf(memoryBytes: number, freeBytes: number, freeDiskBytes = 5 * GIB, cpus = 4): BuildRoom {
   const guest = GUEST_SHARE.memoryBytes;
   return {
-    host: { cpus } as BuildRoom["host"],
+    host: { cpus, memoryBytes: memoryBytes + guest, pids: 32_768, diskBytes: 100 * GIB } as BuildRoom["host"],
     capacity: { memoryBytes: memoryBytes + guest, pids: 32_768, diskBytes: 100 * GIB },
     room: { memoryBytes: memoryBytes + guest, pids: 32_768, diskBytes: freeDiskBytes + GIB },
     reserved: { memoryBytes: memoryBytes - freeBytes, pids: 100, diskBytes: GIB },
@@ -36,9 +36,10 @@ describe("resolveBuildSettings", () => {
       memoryBytes: 921 * MIB,
       cpuMillis: 1500,
       diskBytes: 10 * GIB,
+      floorBytes: 514 * MIB,
     });
     const tiny = roomOf(700 * MIB, 100 * MIB);
-    expect(resolveBuildSettings({}, tiny)).toMatchObject({ memoryBytes: 512 * MIB, floorBytes: 700 * MIB });
+    expect(resolveBuildSettings({}, tiny)).toMatchObject({ memoryBytes: 512 * MIB, floorBytes: 177 * MIB });
   });
 
   it("takes what is asked for", () => {

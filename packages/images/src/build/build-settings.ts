@@ -1,5 +1,5 @@
 /** What a build gets: what was asked for, checked against what the host has. */
-import { type BudgetReport, GUEST_SHARE } from "@holdfast/engine";
+import { type BudgetReport, GUEST_SHARE, type HostCapacity, mostByDefault } from "@holdfast/engine";
 import { formatBytes, HoldfastError } from "@holdfast/protocol";
 import { type BuilderOptions, parseBuilderOptions } from "@holdfast/recipe";
 
@@ -56,7 +56,7 @@ export function resolveBuildSettings(given: BuilderOptions | undefined, budget: 
     pids: Math.min(MOST_PIDS, Math.floor(capacity.pids * PIDS_SHARE)),
     diskBytes: diskMb === undefined ? Math.max(MIB, Math.min(DEFAULT_DISK_BYTES, freeDiskBytes)) : diskMb * MIB,
     timeoutMs: (options.timeoutS ?? DEFAULT_TIMEOUT_S) * 1000,
-    floorBytes: floorMb === undefined ? Math.min(DEFAULT_FLOOR_BYTES, mostMb * MIB) : floorMb * MIB,
+    floorBytes: floorMb === undefined ? defaultFloorBytes(host) : floorMb * MIB,
     floorIsAsked: floorMb !== undefined,
     retryOnOom: options.retryOnOom ?? false,
     network: options.network !== "off",
@@ -67,6 +67,11 @@ export function resolveBuildSettings(given: BuilderOptions | undefined, budget: 
 function startBytesOf({ memoryMb, memoryStartMb }: BuilderOptions, memoryBytes: number): number {
   if (memoryStartMb !== undefined) return memoryStartMb * MIB;
   return memoryMb === undefined ? LEAST_DEFAULT_MEMORY_BYTES : memoryBytes;
+}
+
+/** It is tried beside all that runs, and every sandbox of the image gets it: what a sandbox gets that asks for nothing. */
+function defaultFloorBytes(host: HostCapacity): number {
+  return Math.min(DEFAULT_FLOOR_BYTES, Math.floor(mostByDefault(host).memoryBytes / MIB) * MIB);
 }
 
 function defaultMemoryBytes(freeBytes: number, mostMb: number): number {
