@@ -43,6 +43,10 @@ const AROUND = {
 export const SERVER_DEFAULTS: Readonly<Record<string, string>> =
   AROUND.pids <= 1000 ? { HOLDFAST_SERVE_SANDBOX_PIDS: "32" } : {};
 
+/** E2B's SDK asks for 1 GiB for every template, and so for every sandbox of it, unless it is told otherwise. */
+export const TEMPLATE_DEFAULTS: { readonly memoryMB?: number } =
+  AROUND.memoryBytes <= 4096 * MIB ? { memoryMB: 256 } : {};
+
 /** As many of so many sandboxes of a size as there is room for at once. */
 export function fitting(count: number, size: { readonly memoryBytes?: number; readonly pids?: number }): number {
   const memory = (AROUND.memoryBytes - OTHERS.memoryBytes) / ((size.memoryBytes ?? 0) + GUEST.memoryBytes);

@@ -1,5 +1,6 @@
 import type { Sandbox } from "e2b";
 import { expect, onTestFinished } from "vitest";
+import { TEMPLATE_DEFAULTS } from "../../helpers/needs-host.js";
 import { BASH_IMAGE } from "../bash-image.js";
 import { type Cases, type Cell, failure } from "../cell.js";
 
@@ -89,12 +90,12 @@ export const snapshotCases: Cases = {
     run: async (cell) => {
       const { Template, Sandbox } = cell.client;
       const suffix = `${cell.version.replace(".", "")}-${cell.way}`;
-      await Template.build(Template().fromImage(BASH_IMAGE), `below-${suffix}`);
+      await Template.build(Template().fromImage(BASH_IMAGE), `below-${suffix}`, TEMPLATE_DEFAULTS);
       const sandbox = await created(cell, `below-${suffix}`);
       await sandbox.commands.run("echo installed > installed.txt");
       const { snapshotId } = await sandbox.createSnapshot();
       const above = Template().fromTemplate(snapshotId).runCmd("cat installed.txt > seen.txt");
-      await Template.build(above, `above-${suffix}`);
+      await Template.build(above, `above-${suffix}`, TEMPLATE_DEFAULTS);
       expect(await (await created(cell, `above-${suffix}`)).files.read("/home/user/seen.txt")).toBe("installed\n");
       const onHost = await cell.sandbox.createSnapshot();
       const error = await failure(Template.build(Template().fromTemplate(onHost.snapshotId), `host-${suffix}`));

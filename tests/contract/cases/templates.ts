@@ -3,6 +3,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { BuildInfo, LogEntry, TemplateClass } from "e2b";
 import { expect, onTestFinished } from "vitest";
+import { TEMPLATE_DEFAULTS } from "../../helpers/needs-host.js";
 import { BASH_IMAGE } from "../bash-image.js";
 import { type Case, type Cases, type Cell, failure, sha256 } from "../cell.js";
 
@@ -30,6 +31,7 @@ async function build(cell: Cell, template: TemplateClass, name = freshName(cell)
   const logs: LogEntry[] = [];
   const info = (await cell.client.Template.build(template, name, {
     onBuildLogs: (entry) => logs.push(entry),
+    ...TEMPLATE_DEFAULTS,
     ...options,
   })) as BuildInfo & { tags?: string[] };
   return { info, name, logs, texts: logs.map(({ message }) => message) };
