@@ -22,7 +22,6 @@ const FIRST_LANE = ["engine", "security", "server", "e2e"];
 const ON_SMALL_HOST = [
   "tests/engine/smoke.test.ts",
   "tests/engine/crash.test.ts",
-  "tests/engine/kill-races.test.ts",
   "tests/server/port-proxy.test.ts",
 ];
 

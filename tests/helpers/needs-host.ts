@@ -41,7 +41,7 @@ const AROUND = {
 
 /** A quarter of a small host for each that asks for nothing is too much for tests that have several at once. */
 export const SERVER_DEFAULTS: Readonly<Record<string, string>> =
-  AROUND.pids <= 1000 ? { HOLDFAST_SERVE_SANDBOX_PIDS: "32" } : {};
+  AROUND.pids <= 1000 ? { HOLDFAST_SERVE_SANDBOX_PIDS: "40" } : {};
 
 /** E2B's SDK asks for 1 GiB for every template, and so for every sandbox of it, unless it is told otherwise. */
 export const TEMPLATE_DEFAULTS: { readonly memoryMB?: number } =
