@@ -19,11 +19,7 @@ const PURE = ["unit", "house"];
 /** Of the others, those of the first lane; the second has whatever is left, so that no project can be forgotten. */
 const FIRST_LANE = ["engine", "security", "server", "e2e"];
 /** What matters most, and is quick: starts and ends, streams, adoption. */
-const ON_SMALL_HOST = [
-  "tests/engine/smoke.test.ts",
-  "tests/engine/crash.test.ts",
-  "tests/server/port-proxy.test.ts",
-];
+const ON_SMALL_HOST = ["tests/engine/smoke.test.ts", "tests/engine/crash.test.ts", "tests/server/port-proxy.test.ts"];
 
 await main(async () => {
   await setup({ test: true });
