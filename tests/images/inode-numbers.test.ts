@@ -17,7 +17,7 @@ const MAKE_FILES = (name: string) =>
 describe.each(["btrfs", "dir"] as const)("on a %s pool", (pool) => {
   const use = useBuilds({ pool });
   afterEach(() => Promise.all(use.engine.list().map((sandbox) => sandbox.kill("the end of the test"))));
-  const limits = { memoryBytes: 64 * MIB, diskBytes: 64 * MIB };
+  const limits = { memoryBytes: 64 * MIB, diskBytes: 64 * MIB, pids: 32 };
 
   /** Numbers of all files in /files, after the sandbox has written some of its own. */
   async function numbersIn(image: ImageRecord): Promise<string[]> {
