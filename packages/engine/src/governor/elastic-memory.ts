@@ -42,6 +42,12 @@ const CALLED_OFF: ReadonlySet<string> = new Set(["canceled", "sandbox_frozen", "
 
 type Growth = "grown" | "no_room" | "canceled";
 
+async function lookUntil(isSo: () => boolean): Promise<void> {
+  for (let look = 0; look < KILL_LOOKS && !isSo(); look++) {
+    await new Promise((resume) => setTimeout(resume, KILL_LOOK_MS));
+  }
+}
+
 export class ElasticMemory {
   readonly #sandbox: ElasticSandbox;
   readonly #waitMs: number;
@@ -165,10 +171,28 @@ export class ElasticMemory {
     const atOnce = await this.#growAtOnce(begin);
     if (atOnce !== "no_room") return atOnce === "grown";
     const least = growthSteps(limitBytes, ceilingBytes).at(-1);
-    const outcome = least === undefined ? "no_room" : await this.#waitForRoom(least, begin);
-    if (outcome === "no_room" && this.#isHeld()) await this.#letGo(performance.now() - begin, least === undefined);
-    // Whoever called it off has not decided that anybody is to be killed: it stays held, for whoever comes next.
-    return outcome !== "canceled";
+    return this.#withoutRoom(begin, async () => {
+      const outcome = least === undefined ? "no_room" : await this.#waitForRoom(least, begin);
+      if (outcome === "no_room" && this.#isHeld()) await this.#letGo(performance.now() - begin, least === undefined);
+      // Whoever called it off has not decided that anybody is to be killed: it stays held, for whoever comes next.
+      return outcome !== "canceled";
+    });
+  }
+
+  /** Until there is room, or somebody has been killed for want of it. */
+  async #withoutRoom<T>(since: number, work: () => Promise<T>): Promise<T> {
+    let end = () => {};
+    const over = new Promise<void>((resolve) => {
+      end = resolve;
+    });
+    this.#waiting = { since, over };
+    try {
+      return await work();
+    } finally {
+      this.#heldMs = this.heldMs;
+      this.#waiting = undefined;
+      end();
+    }
   }
 
   #isHeld(): boolean {
@@ -180,11 +204,6 @@ export class ElasticMemory {
     const look = setInterval(() => {
       if (!this.#isHeld()) needless.abort();
     }, NEED_LOOK_MS).unref();
-    let end = () => {};
-    const over = new Promise<void>((resolve) => {
-      end = resolve;
-    });
-    this.#waiting = { since: heldSince, over };
     try {
       return await this.#growTo(toBytes, heldSince, {
         waitMs: this.#waitMs,
@@ -195,9 +214,6 @@ export class ElasticMemory {
       });
     } finally {
       clearInterval(look);
-      this.#heldMs = this.heldMs;
-      this.#waiting = undefined;
-      end();
     }
   }
 
@@ -225,10 +241,10 @@ export class ElasticMemory {
     this.#tell({ kind: "let_go", limitBytes, heldMs, why });
     const before = this.#sandbox.oomKills();
     await this.#sandbox.setHolding(false);
-    for (let look = 0; look < KILL_LOOKS && this.#sandbox.oomKills() === before; look++) {
-      await new Promise((resume) => setTimeout(resume, KILL_LOOK_MS));
-    }
+    await lookUntil(() => this.#sandbox.oomKills() > before);
     if (!isAtCeiling && this.#canAct()) await this.#sandbox.setHolding(true);
+    // What it had is free when it is gone, which takes longer the more there was.
+    await lookUntil(() => !this.#canAct() || this.#sandbox.shortage() === "none");
   }
 
   async #onIdleLook(): Promise<void> {
