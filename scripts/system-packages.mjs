@@ -17,6 +17,7 @@ export const systemPackages = [
   { name: "git", program: "git", for: "run", why: "a program that code in sandboxes expects to find" },
   { name: "curl", program: "curl", for: "run", why: "a program that code in sandboxes expects to find" },
   { name: "iproute2", program: "ss", for: "run", why: "tells code in sandboxes which ports are open" },
+  { name: "procps", program: "ps", for: "run", why: "programs that code in sandboxes expects to find" },
   { name: "mmdebstrap", program: "mmdebstrap", for: "run", why: "builds the base image, on first use" },
   {
     name: "debian-archive-keyring",
