@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "wire.h"
@@ -11,6 +12,8 @@
 #define RING_FIRST_BYTES 4096
 /* Granted to every channel even when the budget is spent, so that a new command's output is never wholly lost. */
 #define RING_LEAST_BYTES 65536
+/* Rings from this size on have memory of their own: see ring_allocate. */
+#define RING_MAPPED_BYTES 65536
 
 static size_t smaller(uint64_t a, uint64_t b) {
     return (size_t)(a < b ? a : b);
@@ -49,11 +52,34 @@ static void spill_close(struct output *output) {
     output->spill_start = output->spill_end = 0;
 }
 
+/*
+ * Workers are forked from us and may live for long. Whatever of our memory they inherit is held twice as soon as we write to
+ * it, and what commands have said is most of it: they do not get to see that.
+ */
+static uint8_t *ring_allocate(size_t capacity) {
+    if (capacity < RING_MAPPED_BYTES) return malloc(capacity);
+    void *ring = mmap(NULL, capacity, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (ring == MAP_FAILED) return NULL;
+    (void)madvise(ring, capacity, MADV_DONTFORK);
+    return ring;
+}
+
+static void ring_release(struct output *output) {
+    if (output->ring_capacity < RING_MAPPED_BYTES) {
+        release(output->budget, &output->ring, &output->ring_capacity);
+        return;
+    }
+    munmap(output->ring, output->ring_capacity);
+    output->budget->used_bytes -= output->ring_capacity;
+    output->ring = NULL;
+    output->ring_capacity = 0;
+}
+
 void output_free(struct output *output) {
     if (!output->budget) return; /* never initialised */
     release(output->budget, &output->head, &output->head_capacity);
     output->head_length = 0;
-    release(output->budget, &output->ring, &output->ring_capacity);
+    ring_release(output);
     spill_close(output);
 }
 
@@ -99,7 +125,7 @@ static void ring_read(const struct output *output, uint64_t offset, uint8_t *to,
 
 static bool ring_resize(struct output *output, size_t capacity) {
     size_t held = ring_held(output);
-    uint8_t *ring = malloc(capacity);
+    uint8_t *ring = ring_allocate(capacity);
     if (!ring) return false;
     for (uint64_t offset = output->ring_start; held > 0;) {
         size_t at = (size_t)(offset % capacity);
@@ -109,7 +135,7 @@ static bool ring_resize(struct output *output, size_t capacity) {
         held -= run;
     }
     output->budget->used_bytes += capacity;
-    release(output->budget, &output->ring, &output->ring_capacity);
+    ring_release(output);
     output->ring = ring;
     output->ring_capacity = capacity;
     return true;
@@ -268,7 +294,7 @@ size_t output_copy(const struct output *output, uint64_t offset, uint8_t *to, si
 void output_seal(struct output *output) {
     size_t held = ring_held(output);
     if (held == 0)
-        release(output->budget, &output->ring, &output->ring_capacity);
+        ring_release(output);
     else if (output->ring_capacity - held >= RING_FIRST_BYTES)
         (void)ring_resize(output, held); /* without memory for that, it stays larger */
     size_t head = smaller(output->total, KEEP_HEAD_BYTES);

@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { readdirSync, readFileSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import { after, before, test } from "node:test";
-import { FRAME, Guest, NOTE, sleep } from "./guest-client.mjs";
+import { FRAME, Guest, NOTE, run, sh, sleep } from "./guest-client.mjs";
 
 let guest;
 let host;
@@ -13,11 +13,15 @@ before(async () => {
 });
 after(() => guest.stop());
 
-const workers = () =>
+const workerPids = () =>
   readFileSync(`/proc/${guest.process.pid}/task/${guest.process.pid}/children`, "utf8")
     .trim()
     .split(" ")
-    .filter(Boolean).length;
+    .filter(Boolean);
+const workers = () => workerPids().length;
+/** Shared ones too: they are held twice once one of the two writes to them. */
+const anonymousBytesOf = (pid) =>
+  Number(/^Anonymous:\s+(\d+) kB$/m.exec(readFileSync(`/proc/${pid}/smaps_rollup`, "utf8"))[1]) * 1024;
 
 test("20 MB go out and come back through file workers", async () => {
   const file = path.join(guest.directory, "large");
@@ -43,6 +47,18 @@ test("a reader without credit gets nothing, and a RESET ends its worker", async 
   assert.equal((await read.failed()).ERRNO_NAME, "ECANCELED");
   await sleep(300);
   assert.equal(workers(), 0);
+});
+
+test("a worker does not hold what commands have said", async () => {
+  const file = path.join(guest.directory, "other");
+  for (let i = 0; i < 16; i++) await run(host, sh("head -c 2000000 /dev/zero"), { KEEP_BYTES: 1_000_000 });
+  const read = host.request(FRAME.READ, { PATH: file, WINDOW: 0 }, { autoWindow: false });
+  await read.noted(NOTE.ENTRY);
+  const [worker] = workerPids();
+  const [ours, theirs] = [guest.process.pid, worker].map(anonymousBytesOf);
+  assert.ok(ours - theirs > 12_000_000, `${ours} and ${theirs} bytes`);
+  read.reset();
+  await read.failed();
 });
 
 test("an abandoned upload leaves neither the target nor a temporary file", async () => {
