@@ -108,7 +108,8 @@ function ourDescriptors(): string[] {
 
 const warnings: string[] = [];
 process.on("warning", ({ name, stack }) => {
-  if (name === "MaxListenersExceededWarning") warnings.push(`${warnings.length}: ${stack}`);
+  const isOurs = stack?.includes("/packages/") === true;
+  if (isOurs && name === "MaxListenersExceededWarning") warnings.push(`${warnings.length}: ${stack}`);
 });
 
 const inventories = {

@@ -10,6 +10,7 @@ import { fitToHost } from "./config/fit-to-host.js";
 import { requireRoom } from "./config/leaves-room.js";
 import type { ServerConfig } from "./config/schema.js";
 import { createEnvdApp } from "./envd/envd-app.js";
+import { settleHandovers } from "./envd/rpc/call.js";
 import { Gate } from "./gate.js";
 import { createControlApp } from "./http/control-app.js";
 import { createDispatcher } from "./http/dispatch.js";
@@ -228,6 +229,7 @@ export async function startServer(options: {
         (await service.list({ kind: "operator" }, { statuses: ["running"], limit: 1000 })).length,
       close: async ({ drainMs = config.drainSeconds * 1000 } = {}) => {
         await Promise.all([networkGate.drain(drainMs), operatorGate.drain(drainMs)]);
+        await settleHandovers();
         for (const step of undo.reverse()) await step();
       },
     };

@@ -18,11 +18,24 @@ import { userFromAuthorization } from "../users.js";
 const DEFAULT_KEEPALIVE_SECONDS = 90;
 const MOST_KEEPALIVE_SECONDS = 3600;
 const LONGEST_LOOK_MS = 64;
+const SETTLE_MS = 500;
 
 const requestKey = createContextKey<IncomingMessage | undefined>(undefined, { description: "the HTTP request" });
 
 export function contextValuesFor(request: IncomingMessage): ContextValues {
   return createContextValues().set(requestKey, request);
+}
+
+const handovers = new Set<Promise<boolean>>();
+
+/**
+ * For a server that is about to leave: what its clients have got counts as delivered first, else whoever connects to the
+ * next server gets it once more. Not for long: a client that does not read gets the rest from that one.
+ */
+export async function settleHandovers(): Promise<void> {
+  await Promise.race([Promise.all(handovers), setTimeout(SETTLE_MS, undefined, { ref: false })]);
+  // Whoever waited for them notes it in the next turn.
+  await setImmediate();
 }
 
 export class Call {
@@ -78,6 +91,16 @@ export class Call {
    * the news has come in that were waiting at that time. False if those were that the client had hung up.
    */
   async handedOver(): Promise<boolean> {
+    const handing = this.#handedOver();
+    handovers.add(handing);
+    try {
+      return await handing;
+    } finally {
+      handovers.delete(handing);
+    }
+  }
+
+  async #handedOver(): Promise<boolean> {
     const { socket } = this.#request;
     const hungUp = () => socket.destroyed || socket.readableEnded;
     // Two turns of the event loop: one look at the network lies between them for certain.
