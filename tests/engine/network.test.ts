@@ -316,10 +316,14 @@ describe.skipIf(HOST_ADDRESS === undefined)("after our own SIGKILL", () => {
     const stateDirectory = mkdtempSync(OUR_DIRECTORIES);
     const port = await serve((socket) => socket.end("served"));
     let isConnected = false;
-    const silent = await serve(() => {
-      isConnected = true;
+    // Not before the program itself knows: what only we have connected is connected anew by whoever comes next.
+    const silent = await serve((socket) => {
+      socket.once("data", () => {
+        isConnected = true;
+      });
     });
-    const held = connecting(host, silent, 'my $n = sysread(S, my $b, 1); print defined $n ? "end" : 0+$!');
+    const wait = 'syswrite(S, "x"); my $n = sysread(S, my $b, 1); print defined $n ? "end" : 0+$!';
+    const held = connecting(host, silent, wait);
     const owner = runScript("owner.mjs", [
       stateDirectory,
       JSON.stringify({
