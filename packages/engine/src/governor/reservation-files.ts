@@ -17,6 +17,7 @@ import {
   readFileSync,
   renameSync,
   rmdirSync,
+  statSync,
   unlinkSync,
   writeFileSync,
 } from "node:fs";
@@ -60,6 +61,7 @@ const NAME = /^([a-z0-9]{1,64})~(\d{1,16})~(\d{1,16})~(\d{1,16})$/;
 const PROCESS = /^(\d{1,10})\.(\d{1,20})\.\d{1,10}$/;
 const DRAFT = ".draft";
 const MAX_ATTEMPTS = 3;
+const MAX_LOOKS = 20;
 
 /** One process may open several: each has its own directory, since each knows only its own by heart. */
 let opened = 0;
@@ -97,10 +99,9 @@ export class ReservationFiles {
     this.#place({ id, amounts }, facts);
     let isTaken = false;
     try {
-      isTaken = this.#fit((others) => {
-        if (others.some((each) => each.id === id)) throw existsAlready(id);
-        return fits(this.#sumWith(others));
-      });
+      const others = this.#othersForSure();
+      if (others.some((each) => each.id === id)) throw existsAlready(id);
+      isTaken = fits(this.#sumWith(others));
       return isTaken;
     } finally {
       if (!isTaken) this.release(id);
@@ -115,17 +116,38 @@ export class ReservationFiles {
     this.#rename(id, to);
     let isTaken = false;
     try {
-      isTaken = this.#fit((others) => fits(this.#sumWith(others)));
+      isTaken = fits(this.#sumWith(this.#othersForSure()));
       return isTaken;
     } finally {
       if (!isTaken) this.#rename(id, from);
     }
   }
 
-  /** What is adopted while we look goes from one directory to another, and may be seen in neither: then it is the next time. */
-  #fit(fits: (others: readonly Promised[]) => boolean): boolean {
-    const others = this.#others();
-    return fits(others) && (this.#processes().every((each) => each === this.#home) || fits(this.#others()));
+  /**
+   * What is adopted while we look goes from one directory to another, and may be seen in neither. So we look again until
+   * nothing has moved meanwhile, and count whatever we have seen.
+   */
+  #othersForSure(): Promised[] {
+    const seen = new Map<string, Promised>();
+    for (let look = 0; look < MAX_LOOKS; look++) {
+      const before = this.#stampsOfOthers();
+      if (before === "") break;
+      for (const each of this.#others()) seen.set(nameOf(each), each);
+      // Clocks of older kernels tick slowly: one look is not enough to be sure.
+      if (look > 0 && this.#stampsOfOthers() === before) break;
+    }
+    return [...seen.values()];
+  }
+
+  /** Changes when anything in their directories does. */
+  #stampsOfOthers(): string {
+    const others = this.#processes().filter((each) => each !== this.#home);
+    return others.map((each) => `${each} ${this.#stampOf(each)}`).join("\n");
+  }
+
+  #stampOf(directory: string): string {
+    const status = statSync(join(this.#directory, directory), { bigint: true, throwIfNoEntry: false });
+    return String(status?.mtimeNs);
   }
 
   /** Whoever answers for it. */
