@@ -15,6 +15,8 @@ const HINTS: Record<string, string> = {
   ENOENT: "Set HOLDFAST_CGROUP_PARENT to a cgroup that has the memory and pids controllers.",
 };
 
+const MAX_ATTEMPTS = 10;
+
 function unsupported(what: string, reason: unknown): HoldfastError {
   const code = errnoOf(reason) ?? "";
   return new HoldfastError("host_unsupported", `${what}: ${code === "" ? String(reason) : code}`, {
@@ -60,6 +62,18 @@ export interface Prepared {
 
 /** Idempotent. What it made is gone again when it throws. */
 export function prepareHierarchy(hierarchy: Hierarchy): Prepared {
+  for (let attempt = 1; ; attempt++) {
+    try {
+      return prepareOnce(hierarchy);
+    } catch (reason) {
+      // Another process has found the directories empty, and removed them while we were about to use them.
+      if (errnoOf(reason) === "ENOENT" && attempt < MAX_ATTEMPTS) continue;
+      throw unsupported(`cannot limit sandboxes in the cgroup ${hierarchy.parent}`, reason);
+    }
+  }
+}
+
+function prepareOnce(hierarchy: Hierarchy): Prepared {
   const made: string[] = [];
   try {
     let controllers = hierarchy.controllers;
@@ -73,7 +87,7 @@ export function prepareHierarchy(hierarchy: Hierarchy): Prepared {
     return { hierarchy: { ...hierarchy, controllers }, made };
   } catch (reason) {
     for (const directory of made.reverse()) removeOne(directory);
-    throw unsupported(`cannot limit sandboxes in the cgroup ${hierarchy.parent}`, reason);
+    throw reason;
   }
 }
 
