@@ -7,7 +7,7 @@ export { type Amounts, GUEST_SHARE, RESOURCES, type Resource } from "./governor/
 export { defaultLimitsFor, mostByDefault } from "./governor/default-limits.js";
 export type { BudgetSettings } from "./governor/host-budget.js";
 export * from "./governor/pressure.js";
-export { describeWaiting, RESOURCE_WORDS } from "./governor/resource-words.js";
+export { describeAmount, describeWaiting } from "./governor/resource-words.js";
 export { type Crossing, type StageRule, Stages } from "./governor/stages.js";
 export * from "./governor/types.js";
 export { findProgram } from "./host/find-program.js";

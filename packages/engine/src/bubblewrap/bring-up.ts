@@ -7,6 +7,7 @@ import { HoldfastError, type SandboxId, type SandboxLimits } from "@holdfast/pro
 import type { SandboxCgroup } from "../cgroups/index.js";
 import type { MountSpec, SandboxSpec } from "../engine.js";
 import { GuestConnection } from "../guest/connection.js";
+import { linkSignals } from "../host/linked-signal.js";
 import { claimUidRange, type UidRange } from "../host/uid-ranges.js";
 import { prepareHostImage } from "../images/host-image.js";
 import type { PreparedImage } from "../images/image.js";
@@ -240,22 +241,19 @@ async function connectToGuest(
   },
 ): Promise<GuestConnection> {
   const gone = new AbortController();
-  // By hand: a signal made of another one by AbortSignal.any is remembered by that one for as long as it lives.
-  const onAbort = () => gone.abort();
-  signal?.addEventListener("abort", onAbort, { once: true });
-  if (signal?.aborted) gone.abort();
+  const either = linkSignals([signal, gone.signal]);
   let exitStatus: string | undefined;
   void monitor?.exited.then((status) => {
     exitStatus = status;
     gone.abort();
   });
   try {
-    return await GuestConnection.open(socketPath, { signal: gone.signal });
+    return await GuestConnection.open(socketPath, { signal: either.signal });
   } catch (error) {
     // A guest that ends at once is refused here a moment before its end is known: that end explains more.
-    if (monitor !== undefined && !gone.signal.aborted) {
+    if (monitor !== undefined && !either.signal.aborted) {
       // The child does not keep this process alive. Nothing else may at this moment, and somebody waits for the answer.
-      await sleep(LAST_WORDS_MS, undefined, { signal: gone.signal }).catch(() => undefined);
+      await sleep(LAST_WORDS_MS, undefined, { signal: either.signal }).catch(() => undefined);
     }
     const log = readLog(logPath);
     if (log === "" && exitStatus === undefined) throw error;
@@ -274,6 +272,6 @@ async function connectToGuest(
       { cause: error },
     );
   } finally {
-    signal?.removeEventListener("abort", onAbort);
+    either.unlink();
   }
 }

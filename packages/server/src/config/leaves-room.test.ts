@@ -8,7 +8,7 @@ test("reserves that leave nothing for sandboxes are refused by name", () => {
   const reserve = { memoryBytes: GIB, pids: 400, diskBytes: GIB };
   expect(() => requireRoom({ capacity, reserve })).not.toThrow();
   expect(() => requireRoom({ capacity: { ...capacity, pids: 0 }, reserve })).toThrow(
-    "reservePids: 400 of processes kept for the host leave nothing for sandboxes",
+    "reservePids: 400 processes kept for the host leave nothing for sandboxes",
   );
   expect(() => requireRoom({ capacity: { ...capacity, memoryBytes: 0 }, reserve })).toThrow("reserveMemoryMb: 1 GiB");
 });

@@ -1,5 +1,5 @@
 /** Reserves that leave nothing for sandboxes are a mistake, and better told at the start than by every create. */
-import { type BudgetReport, RESOURCE_WORDS, RESOURCES } from "@holdfast/engine";
+import { type BudgetReport, describeAmount, RESOURCES } from "@holdfast/engine";
 import { HoldfastError } from "@holdfast/protocol";
 
 const SETTINGS = { memoryBytes: "reserveMemoryMb", pids: "reservePids", diskBytes: "reserveDiskMb" } as const;
@@ -8,10 +8,9 @@ export function requireRoom({ capacity, reserve }: Pick<BudgetReport, "capacity"
   const resource = RESOURCES.find((each) => capacity[each] <= 0);
   if (resource === undefined) return;
   const field = SETTINGS[resource];
-  const { word, show } = RESOURCE_WORDS[resource];
   throw new HoldfastError(
     "invalid_argument",
-    `${field}: ${show(reserve[resource])} of ${word} kept for the host leave nothing for sandboxes`,
+    `${field}: ${describeAmount(resource, reserve[resource])} kept for the host leave nothing for sandboxes`,
     { hint: "Keep less, or leave it out: then a share of the host is kept.", details: { field } },
   );
 }
