@@ -84,6 +84,28 @@ export const pauseCases: Cases = {
     expect(await failure(again.wait())).toMatchObject({ exitCode: 6, stdout: "after\n" });
   },
 
+  "what was said right before a pause is told once": async ({ create }) => {
+    const sandbox = await create();
+    for (let round = 0; round < 10; round++) {
+      let pausing: Promise<boolean> | undefined;
+      const command = await sandbox.commands.run("echo before; read line; echo after", {
+        background: true,
+        stdin: true,
+        timeoutMs: 0,
+        // At once: the server has hardly let go of it.
+        onStdout: () => {
+          pausing ??= sandbox.pause();
+        },
+      });
+      await failure(command.wait());
+      await pausing;
+      await sandbox.connect();
+      const again = await sandbox.commands.connect(command.pid, { timeoutMs: 0 });
+      await again.sendStdin("go\n");
+      expect(await again.wait(), `round ${round}`).toMatchObject({ stdout: "after\n" });
+    }
+  },
+
   "a pause without memory keeps the files and boots anew": async ({ create }) => {
     const sandbox = await create({ envs: { STILL: "set" } });
     const boot = await bootId(sandbox);

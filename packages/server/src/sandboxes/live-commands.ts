@@ -244,20 +244,21 @@ export class SandboxCommands implements LiveCommands {
 
   #attachment(entry: Entry, command: Command): Attachment {
     const { row, ended, tails } = entry;
-    const delivered = this.#delivered;
     async function* output(): AsyncGenerator<OutputEvent> {
       try {
         for await (const event of command.output()) {
           if (event.kind === "data") tails[event.stream].add(event.offset, event.bytes);
           yield event;
-          const length = event.kind === "data" ? event.bytes.length : event.length;
-          delivered.advance(row.id, event.stream, event.offset + length);
         }
       } finally {
         command.detach();
       }
     }
-    return { row, ended, output, detach: () => command.detach() };
+    const delivered = (event: OutputEvent) => {
+      const length = event.kind === "data" ? event.bytes.length : event.length;
+      this.#delivered.advance(row.id, event.stream, event.offset + length);
+    };
+    return { row, ended, output, delivered, detach: () => command.detach() };
   }
 
   async #readTails(entries: readonly Entry[]): Promise<void> {

@@ -191,10 +191,12 @@ export interface LiveCommands {
 export interface Attachment {
   readonly row: CommandRow;
   /**
-   * Once. An event counts as delivered when the next one is asked for. Leaving the loop detaches; the command runs on.
-   * Ends without an error when the command has ended or the sandbox is gone.
+   * Once. Leaving the loop detaches; the command runs on. Ends without an error when the command has ended or the sandbox
+   * is gone.
    */
   output(): AsyncIterable<OutputEvent>;
+  /** The client has this event: who connects later without an offset goes on behind it. Also when the sandbox is gone. */
+  delivered(event: OutputEvent): void;
   readonly ended: Promise<CommandEnding>;
   detach(): void;
 }

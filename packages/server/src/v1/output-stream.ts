@@ -62,6 +62,7 @@ export async function sendOutput(stream: ResponseStream, source: OutputSource): 
       using rest = laterThan(live.gone, REST_MS);
       for await (const event of until(attachment.output(), [stream.closed, rest.signal])) {
         if (!(await writeLine(stream, outputLine(event)))) return;
+        attachment.delivered(event);
       }
     }
     const ending = await endingOf(stream, source);

@@ -88,7 +88,8 @@ export class Call {
 
   /**
    * Resolves when the kernel has all that was written, which then reaches the client even if this process dies, and when
-   * the news has come in that were waiting at that time. False if those were that the client had hung up.
+   * the news has come in that were waiting at that time. False if those were that the client had hung up. A connection that
+   * we cut meanwhile, because the sandbox is gone, brings the client what the kernel had by then.
    */
   async handedOver(): Promise<boolean> {
     const handing = this.#handedOver();
@@ -102,14 +103,24 @@ export class Call {
 
   async #handedOver(): Promise<boolean> {
     const { socket } = this.#request;
+    const { gone } = this.live;
     const hungUp = () => socket.destroyed || socket.readableEnded;
-    // Two turns of the event loop: one look at the network lies between them for certain.
-    await setImmediate();
-    await setImmediate();
-    for (let waitMs = 1; socket.writableLength > 0 && !hungUp(); waitMs = Math.min(waitMs * 2, LONGEST_LOOK_MS)) {
-      await setTimeout(waitMs, undefined, { ref: false });
+    let leftWhenCut: number | undefined;
+    const onCut = () => {
+      leftWhenCut = socket.writableLength;
+    };
+    gone.addEventListener("abort", onCut, { once: true });
+    try {
+      // Two turns of the event loop: one look at the network lies between them for certain.
+      await setImmediate();
+      await setImmediate();
+      for (let waitMs = 1; socket.writableLength > 0 && !hungUp(); waitMs = Math.min(waitMs * 2, LONGEST_LOOK_MS)) {
+        await setTimeout(waitMs, undefined, { ref: false });
+      }
+    } finally {
+      gone.removeEventListener("abort", onCut);
     }
-    return !hungUp();
+    return leftWhenCut === undefined ? !hungUp() : leftWhenCut === 0;
   }
 
   /**

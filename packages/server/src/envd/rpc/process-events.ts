@@ -63,8 +63,9 @@ export async function* processEvents(
       }
       if (turn.item.kind === "gap") droppedBytes += turn.item.length;
       else yield* dataEvents(turn.item, row.pty);
-      // Asking for the next item says that this one was delivered. Unless it was, whoever connects next shall get it.
+      // Unless it was delivered, whoever connects next shall get it. Said at once: a pause may have come in meanwhile.
       if (!(await call.handedOver())) return;
+      attachment.delivered(turn.item);
     }
     const ending = await untilAborted(attachment.ended, live.gone, left).catch(() => undefined);
     if (ending === undefined || live.gone.aborted) return stop(call);
