@@ -12,6 +12,7 @@ import {
   takeSnapshot,
 } from "@holdfast/images";
 import { afterEach, describe, expect, it } from "vitest";
+import { fitting } from "../helpers/needs-host.js";
 import { patienceMs, scaled } from "../helpers/scale.js";
 import { shell } from "../helpers/use-engine.js";
 import { temporaryDirectory } from "../helpers/use-images.js";
@@ -19,7 +20,9 @@ import { imagesContext, recipe, run, SMALL_BUILDER, useBuilds } from "./build-he
 
 const MIB = 1024 * 1024;
 const GENERATIONS = scaled(20, 5);
-const FORKS = scaled(12, 4);
+const LIMITS = { memoryBytes: 64 * MIB, diskBytes: 64 * MIB, pids: 16 };
+/** Beside the one that they are forks of, and the one that is made of one of them. */
+const FORKS = fitting(scaled(14, 6), LIMITS) - 2;
 
 async function said(sandbox: Sandbox, script: string): Promise<string> {
   const { stdout, stderr, cause } = await shell(sandbox, script);
@@ -30,7 +33,7 @@ async function said(sandbox: Sandbox, script: string): Promise<string> {
 describe.each(["btrfs", "dir"] as const)("on a %s pool", (pool) => {
   const use = useBuilds({ pool });
   afterEach(() => Promise.all(use.engine.list().map((sandbox) => sandbox.kill("the end of the test"))));
-  const small = { limits: { memoryBytes: 64 * MIB, diskBytes: 64 * MIB } };
+  const small = { limits: LIMITS };
   const createFrom = (image: ImageRecord) => use.engine.create(planSandbox(image, small).spec);
   const snapshot = (sandbox: Sandbox, parent?: ImageRecord) =>
     takeSnapshot(imagesContext(use), sandbox, { owner: null, parent });
@@ -66,7 +69,7 @@ describe.each(["btrfs", "dir"] as const)("on a %s pool", (pool) => {
       disk: report.id,
       floor: parent.floor,
       config: parent.config,
-      limits: { memoryBytes: 64 * MIB, diskBytes: 64 * MIB },
+      limits: { memoryBytes: LIMITS.memoryBytes, diskBytes: LIMITS.diskBytes },
     });
     // What comes after it is the original's own.
     await said(original, "echo later >x; echo later >later");
