@@ -136,8 +136,11 @@ export class Gauge implements SandboxGauge {
 
   tell(text: string): void {
     if (text === this.#told) return;
-    this.#told = text;
     try {
+      // The first time it may say so already: to read it costs a tenth of writing it.
+      this.#told ??= readFileSync(join(this.#directory, INSIDE, FILE), "utf8");
+      if (text === this.#told) return;
+      this.#told = text;
       put(join(this.#directory, INSIDE), text);
     } catch (error) {
       const { code } = error as NodeJS.ErrnoException;

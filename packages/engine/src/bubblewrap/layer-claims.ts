@@ -6,7 +6,7 @@ import { readFileSync, statSync } from "node:fs";
 import type { SandboxId } from "@holdfast/protocol";
 import type { SandboxSpec } from "../engine.js";
 import type { LayerId } from "../layers.js";
-import type { SandboxRecords } from "./records.js";
+import { RECORD_FILE, type SandboxRecords } from "./records.js";
 
 const CLAIM_FILE = "layers";
 
@@ -48,7 +48,7 @@ export class LayerClaims {
   }
 
   #layersOf(id: SandboxId): ReadonlySet<LayerId> {
-    const info = statSync(this.#records.pathOf(id, "record.json"), { throwIfNoEntry: false });
+    const info = statSync(this.#records.pathOf(id, RECORD_FILE), { throwIfNoEntry: false });
     const known = this.#known.get(id);
     if (info === undefined) return new Set(this.#claimed(id));
     if (known !== undefined && known.inode === info.ino && known.modifiedMs === info.mtimeMs) return known.layers;

@@ -2,6 +2,7 @@
  * What must outlive us about a sandbox, as files below the state directory:
  *
  *   sandboxes/<id>/record.json                 the sandbox, once it runs
+ *   sandboxes/<id>/warm.json                   the same of one that is kept ready; the other is the truth once it is there
  *   sandboxes/<id>/owner.<pid>.<ticks>.<boot>  an empty file whose name says which process answers for it
  *   sandboxes/<id>/guest.sock                  the guest
  *   sandboxes/<id>/launch.log                  what the launcher and bubblewrap had to say
@@ -25,6 +26,8 @@ import type { LayerId } from "../layers.js";
 import type { Disk } from "../storage/pool.js";
 
 const RECORD_VERSION = 1;
+export const RECORD_FILE = "record.json";
+const WARM_FILE = "warm.json";
 /** Of a spec that was written before there were such fields. */
 const NEWER_FIELDS = { workdir: undefined, disk: undefined, network: { kind: "none" } } as const;
 /** sockaddr_un holds 108 bytes with its terminator. */
@@ -112,8 +115,12 @@ export class SandboxRecords {
     }
   }
 
+  /**
+   * A ready one has a file of its own: to be handed out it gets its first record, because to put a file in the place of
+   * another costs ten times as much on ext4, which then writes it to the disk.
+   */
   write(record: SandboxRecord): void {
-    const path = this.pathOf(record.id, "record.json");
+    const path = this.pathOf(record.id, record.warm === true ? WARM_FILE : RECORD_FILE);
     writeFileSync(`${path}.new`, JSON.stringify(record));
     renameSync(`${path}.new`, path);
   }
@@ -121,11 +128,20 @@ export class SandboxRecords {
   /** Undefined if there is none, or none that can be read: then it can only be swept. */
   read(id: SandboxId): SandboxRecord | undefined {
     try {
-      const record = JSON.parse(readFileSync(this.pathOf(id, "record.json"), "utf8")) as SandboxRecord;
+      const record = JSON.parse(this.#readText(id)) as SandboxRecord;
       if (record.version !== RECORD_VERSION || record.id !== id) return undefined;
       return { ...record, spec: { ...NEWER_FIELDS, ...record.spec } };
     } catch {
       return undefined;
+    }
+  }
+
+  #readText(id: SandboxId): string {
+    try {
+      return readFileSync(this.pathOf(id, RECORD_FILE), "utf8");
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code !== "ENOENT") throw error;
+      return readFileSync(this.pathOf(id, WARM_FILE), "utf8");
     }
   }
 
