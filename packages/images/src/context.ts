@@ -1,6 +1,7 @@
 /** What every part of this package works with. */
 import type { Engine, Log } from "@holdfast/engine";
 import type { RecipeBase } from "@holdfast/recipe";
+import type { AuthFor } from "./registry/credentials.js";
 import type { ImageRecord, ImageStore, Owner } from "./types.js";
 
 export interface ImagesContext {
@@ -23,6 +24,7 @@ export interface BaseResolver {
       /** For the build's log: progress of a download or of the base's own build. */
       readonly onLine: (text: string) => void;
       readonly signal: AbortSignal;
+      readonly authFor?: AuthFor | undefined;
     },
   ): Promise<ImageRecord>;
 }

@@ -14,6 +14,7 @@
 import type { ImageSource, LayerId, SandboxSpec } from "@holdfast/engine";
 import type { CommandCause, SandboxId, SandboxLimits } from "@holdfast/protocol";
 import type { BuilderOptions, Digest, Recipe, StartCommand } from "@holdfast/recipe";
+import type { AuthFor } from "./registry/credentials.js";
 
 export type ImageId = string & { readonly __brand: "ImageId" };
 export type BuildId = string & { readonly __brand: "BuildId" };
@@ -233,6 +234,11 @@ export interface BuildRequest {
   readonly forceFrom?: number | undefined;
   /** Recorded with the image, for sandboxes that do not say. */
   readonly limits?: ImageRecord["limits"] | undefined;
+  /**
+   * Whom to say we are to a registry (`docker.io`, `localhost:5000`) that an image is pulled from for this build; nobody if
+   * absent. Never written down.
+   */
+  readonly authFor?: AuthFor | undefined;
 }
 
 export interface Build {

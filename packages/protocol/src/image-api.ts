@@ -60,6 +60,8 @@ export interface StartBuildBody {
   readonly names?: readonly string[];
   /** Runs every step again from this one on (0: all). */
   readonly forceFrom?: number;
+  /** By the name of the registry: `registry.example.com`, `docker.io`. Never written down. */
+  readonly registryAuths?: Readonly<Record<string, RegistryAuth>>;
 }
 
 export interface BuildStepInfo {

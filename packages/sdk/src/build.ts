@@ -7,6 +7,7 @@ import {
   HoldfastError,
   type ImageInfo,
   type MissingBlobs,
+  type RegistryAuth,
 } from "@holdfast/protocol";
 import { type BlobSource, type BuilderOptions, type Image, parseBuilderOptions } from "@holdfast/recipe";
 import { isPassing, Reconnects } from "./backoff.js";
@@ -23,6 +24,8 @@ export interface BuildOptions extends Waiting {
   readonly builder?: BuilderOptions | undefined;
   /** Runs every step again from this one on (0: all). */
   readonly forceFrom?: number | undefined;
+  /** Whom to be to the registries (`docker.io`, `registry.example.com`) that images are pulled from for it. Never stored. */
+  readonly registryAuths?: Readonly<Record<string, RegistryAuth>> | undefined;
   /** Every line of the log, from the first. */
   readonly onLog?: ((line: BuildLogLine) => void) | undefined;
   /** Whenever a step begins or ends. */
@@ -44,6 +47,7 @@ export async function buildImage(transport: Transport, image: Image, options: Bu
     builder: { ...builder, ...parseBuilderOptions(options.builder ?? {}) },
     names,
     forceFrom: options.forceFrom,
+    registryAuths: options.registryAuths,
   };
   const started: BuildInfo = await transport.json("POST", "/images/builds", { json, signal });
   let stopped: Promise<void> | undefined;

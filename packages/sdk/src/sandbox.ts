@@ -47,6 +47,8 @@ export interface CreateOptions extends Omit<CreateSandboxBody, "image">, Waiting
   readonly diskMb?: number | undefined;
   /** While a declared image is built: every line of the log. */
   readonly onBuildLog?: BuildOptions["onLog"];
+  /** For the same: whom to be to registries. */
+  readonly registryAuths?: BuildOptions["registryAuths"];
   /** The same key gives the same sandbox, however often it is asked. Default: a new one for each call. */
   readonly idempotencyKey?: string | undefined;
 }
@@ -81,6 +83,7 @@ const CREATE_OPTIONS: Readonly<Record<keyof (CreateOptions & ConnectionOptions),
   cpus: true,
   diskMb: true,
   onBuildLog: true,
+  registryAuths: true,
   waitMs: true,
   idempotencyKey: true,
   signal: true,
@@ -104,9 +107,10 @@ function refuseUnknown(options: CreateOptions): void {
 export async function createSandbox(transport: Transport, options: CreateOptions = {}): Promise<Sandbox> {
   refuseUnknown(options);
   const { template, strict, env, metadata, timeoutMs, onTimeout, autoResume, waitMs, idempotencyKey, signal } = options;
+  const { registryAuths } = options;
   const image =
     options.image instanceof Image
-      ? (await buildImage(transport, options.image, { signal, onLog: options.onBuildLog })).id
+      ? (await buildImage(transport, options.image, { signal, onLog: options.onBuildLog, registryAuths })).id
       : options.image;
   const limits = limitsOf(options);
   const info: SandboxInfo = await transport.json("POST", "/sandboxes", {

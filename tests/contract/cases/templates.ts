@@ -312,9 +312,9 @@ export const templateCases: Cases = {
 
   "what cannot be honoured in a template is refused by name": inCell(async (cell) => {
     const { Template } = cell.client;
-    const credentials = { username: "me", password: "secret-word" };
+    const credentials = { accessKeyId: "me", secretAccessKey: "secret-word", region: "here" };
     const refused: [TemplateClass, RegExp][] = [
-      [Template().fromImage(BASH_IMAGE, credentials) as TemplateClass, /fromImageRegistry/],
+      [Template().fromAWSRegistry(BASH_IMAGE, credentials) as TemplateClass, /fromImageRegistry/],
       [Template().fromImage(BASH_IMAGE).setUser("no such user!") as TemplateClass, /steps\[0\]/],
     ];
     for (const [template, subject] of refused) {

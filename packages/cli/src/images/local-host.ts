@@ -4,7 +4,7 @@ import { createWriteStream } from "node:fs";
 import { stat } from "node:fs/promises";
 import { PassThrough, Readable, type Writable } from "node:stream";
 import { finished } from "node:stream/promises";
-import type { BuildInfo, BuildLogEntry, ImageName, ImageRecord, Images } from "@holdfast/images";
+import type { BuildInfo, BuildLogEntry, ImageName, ImageRecord, Images, RegistryAuth } from "@holdfast/images";
 import { type BuildLogLine, HoldfastError, type ImageInfo, type PruneResult } from "@holdfast/protocol";
 import type { Image } from "@holdfast/recipe";
 import type { EngineFlags } from "../engine-options.js";
@@ -61,6 +61,7 @@ export class LocalHost implements ImageHost {
       names: options.names.map((name) => this.#nameFrom(name, "--tag")),
       builder: { ...declared, ...options.builder },
       forceFrom: options.again ? 0 : undefined,
+      authFor: () => authOf(undefined),
     });
     const stop = (): void => void build.cancel("the one who asked for it");
     signal.addEventListener("abort", stop, { once: true });
@@ -309,11 +310,12 @@ async function* chunksOf(stream: ReadableStream<Uint8Array>): AsyncGenerator<Uin
 }
 
 function registryOptions({ auth, plainHttp }: RegistryFlags) {
-  return {
-    // Whoever runs this may use what docker knows of them.
-    auth: auth === undefined ? ({ kind: "docker-config" } as const) : ({ kind: "password", ...auth } as const),
-    plainHttp,
-  };
+  return { auth: authOf(auth), plainHttp };
+}
+
+/** Whoever runs this may use what docker knows of them. */
+function authOf(given: RegistryFlags["auth"]): RegistryAuth {
+  return given === undefined ? { kind: "docker-config" } : { kind: "password", ...given };
 }
 
 function counted(report: {

@@ -5,6 +5,7 @@ import { HoldfastError } from "@holdfast/protocol";
 import type { BaseResolver, ImagesContext } from "../context.js";
 import { importImage } from "../oci/import-image.js";
 import { pullImage } from "../registry/pull.js";
+import { parseReference } from "../registry/reference.js";
 import type { MayReach } from "../registry/transport.js";
 import { parseImageReference } from "../store/reference.js";
 import type { ImageRecord, Owner } from "../types.js";
@@ -64,6 +65,7 @@ export function createBaseResolver(context: ImagesContext, options: BaseOptions 
     resolving.onLine(`pulling ${name}`);
     return pullImage(context, name, {
       owner: resolving.owner,
+      auth: resolving.authFor?.(parseReference(name).registry),
       signal: resolving.signal,
       onProgress: reportTo(resolving.onLine),
       mayReach: resolving.owner === null ? undefined : options.mayReach,

@@ -3,6 +3,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { HoldfastError, invalidArgument, printable } from "@holdfast/protocol";
 import { baseKey, type Digest, externalBases } from "@holdfast/recipe";
 import type { BaseResolver } from "../context.js";
+import type { AuthFor } from "../registry/credentials.js";
 import { claimImage, releaseClaims } from "../store/claims.js";
 import { createBuildId, createImageId } from "../store/ids.js";
 import { uniqueName } from "../store/process-tag.js";
@@ -29,6 +30,8 @@ export class Ask implements Build {
   readonly #parts: WorkParts;
   readonly #resolver: BaseResolver;
   readonly #order: BuildOrder;
+  /** Not in the order, which is written down. */
+  readonly #authFor: AuthFor | undefined;
   readonly #abort = new AbortController();
   readonly #signal: AbortSignal;
   #journal: Journal | undefined;
@@ -37,10 +40,15 @@ export class Ask implements Build {
   #info: BuildInfo;
   #entries: BuildLogEntry[] = [];
 
-  constructor(parts: WorkParts, resolver: BaseResolver, order: BuildOrder) {
+  constructor(
+    parts: WorkParts,
+    resolver: BaseResolver,
+    { order, authFor }: { readonly order: BuildOrder; readonly authFor: AuthFor | undefined },
+  ) {
     this.#parts = parts;
     this.#resolver = resolver;
     this.#order = order;
+    this.#authFor = authFor;
     this.id = order.id ?? createBuildId();
     this.#signal = AbortSignal.any([this.#abort.signal, parts.closing]);
     this.#info = {
@@ -157,7 +165,12 @@ export class Ask implements Build {
     this.#step(BASE_STEP, { state: "running", startedAt: new Date().toISOString() });
     for (const base of externalBases(recipe)) {
       const onLine = (text: string): void => this.#log(text);
-      const resolving = this.#resolver.resolve(base, { owner, onLine, signal: this.#signal });
+      const resolving = this.#resolver.resolve(base, {
+        owner,
+        onLine,
+        signal: this.#signal,
+        authFor: this.#authFor,
+      });
       const record = await resolving.catch((error: unknown) => {
         this.#step(BASE_STEP, { state: "failed", endedAt: new Date().toISOString() });
         throw error;

@@ -50,7 +50,7 @@ class ImageBuilder implements Builder {
     this.#requireOpen();
     if (order.id !== undefined && this.#asks.has(order.id))
       throw invalidArgument("id", order.id, "the id of no other build");
-    const ask = new Ask(this.#parts, this.#resolver, order);
+    const ask = new Ask(this.#parts, this.#resolver, { order, authFor: request.authFor });
     this.#remember(ask);
     return ask;
   }

@@ -12,6 +12,9 @@ export type RegistryAuth =
   | { readonly kind: "docker-config"; readonly directory?: string | undefined }
   | { readonly kind: "none" };
 
+/** By registry, because what is meant for one is nobody else's business. */
+export type AuthFor = (registry: string) => RegistryAuth;
+
 export type Credentials =
   | { readonly kind: "password"; readonly username: string; readonly password: string }
   | { readonly kind: "token"; readonly token: string }

@@ -20,6 +20,7 @@ import type { Caller } from "../sandboxes/types.js";
 import type { TemplateBuildRow, TemplateFailure, TemplateRow } from "../store/store.js";
 import { shownMessage, shownStep } from "./build-logs.js";
 import { limitsOfBuild, type OwnTemplates } from "./own-templates.js";
+import { authOfTemplate } from "./template-auth.js";
 import { parseTemplateName, tagsOf } from "./template-names.js";
 import { type BuildStart, recipeFromTemplate, type StartingPoint } from "./template-recipe.js";
 
@@ -114,6 +115,7 @@ export class TemplateBuilds {
     const digests = await this.#filesOf(caller, body);
     const { recipe, leadingSteps, forceFrom } = recipeFromTemplate(body, from, (hash) => digests.get(hash) as Digest);
     await requireRegistriesOf(this.#parts, caller, recipe);
+    const authFor = authOfTemplate(body);
     this.#parts.sandboxes.requireCalm("build");
     if (!(await store.templates.claimBuild(row.id, { leadingSteps, startedAt: new Date() }))) {
       throw invalidArgument("buildID", row.id, "a build that has not been started before");
@@ -133,6 +135,7 @@ export class TemplateBuilds {
         },
         forceFrom,
         limits: limitsOfBuild(row, config.sandboxDiskMb),
+        authFor,
       });
       const settle = (): void => void this.#settleById(row.id);
       build.image.then(settle, settle);
@@ -183,12 +186,6 @@ export class TemplateBuilds {
   }
 
   async #startingPoint(caller: Caller, body: BuildStart): Promise<StartingPoint> {
-    if (body.fromImageRegistry !== undefined && body.fromImageRegistry !== null) {
-      throw new HoldfastError("not_implemented", "fromImageRegistry is not implemented by this server yet", {
-        hint: "Pull the image first, with POST /v1/images/pull or `holdfast image pull`, and build on it by its name.",
-        details: { field: "fromImageRegistry" },
-      });
-    }
     const { fromImage = null, fromTemplate = null } = body;
     if (fromImage !== null && fromTemplate !== null) {
       throw invalidArgument("fromTemplate", fromTemplate.slice(0, 100), "no other base beside fromImage");

@@ -39,13 +39,29 @@ const stepSchema = z.strictObject({
   gzip: z.boolean().nullish(),
 });
 
+/** How a client says who it is to the registry of `fromImage`. */
+const registrySchema = z.discriminatedUnion(
+  "type",
+  [
+    z.strictObject({ type: z.literal("registry"), username: text.max(1024), password: text.max(65_536) }),
+    z.strictObject({ type: z.literal("gcp"), serviceAccountJson: text.max(65_536) }),
+    z.strictObject({
+      type: z.literal("aws"),
+      awsAccessKeyId: text.max(1024),
+      awsSecretAccessKey: text.max(1024),
+      awsRegion: text.max(100),
+    }),
+  ],
+  { error: "credentials of type registry, gcp or aws" },
+);
+
 export const buildStartSchema = z.strictObject({
   startCmd: text.nullish(),
   readyCmd: text.nullish(),
   force: z.boolean().nullish(),
   fromImage: text.nullish(),
   fromTemplate: text.nullish(),
-  fromImageRegistry: z.record(z.string(), z.unknown()).nullish(),
+  fromImageRegistry: registrySchema.nullish(),
   steps: z
     .array(stepSchema, { error: "a list of steps" })
     .max(MAX_STEPS, { error: `at most ${MAX_STEPS} steps` })

@@ -300,11 +300,7 @@ describe("a build of a template", () => {
   it.each([
     [{ fromImage: "a", fromTemplate: "b" }, 400, "fromTemplate"],
     [{ fromTemplate: "nothing" }, 404, "template 'nothing' not found"],
-    [
-      { fromImage: "a", fromImageRegistry: { type: "registry", username: "u", password: "p" } },
-      501,
-      "fromImageRegistry",
-    ],
+    [{ fromImage: "a", fromImageRegistry: { type: "registry", username: "u" } }, 400, "fromImageRegistry.password"],
     [{ steps: [{ type: "NOPE" }] }, 400, "steps[0].type"],
     [{ fromImage: "not a name!" }, 400, "template.base.name"],
     [{ unknown: 1 }, 400, "unknown"],

@@ -5,7 +5,7 @@
 import { lookup } from "node:dns/promises";
 import { isIP } from "node:net";
 import { AddressRules } from "@holdfast/engine";
-import type { PullOptions } from "@holdfast/images";
+import type { AuthFor, PullOptions, RegistryAuth } from "@holdfast/images";
 import { HoldfastError } from "@holdfast/protocol";
 import { externalBases, type Recipe } from "@holdfast/recipe";
 import type { ServerConfig } from "../config/schema.js";
@@ -53,6 +53,12 @@ export async function requireRegistriesOf(parts: Parts, caller: Caller, recipe: 
   for (const base of externalBases(recipe)) {
     if (base.kind === "image" && !isKnown(parts, caller, base.name)) await requireRegistry(parts, caller, base.name);
   }
+}
+
+/** What a caller has given for one registry is told to no other. */
+export function authsByRegistry(auths: Readonly<Record<string, RegistryAuth>>): AuthFor {
+  const byName = new Map(Object.entries(auths));
+  return (registry) => byName.get(registry) ?? { kind: "none" };
 }
 
 function isKnown({ config, images }: Parts, caller: Caller, name: string): boolean {

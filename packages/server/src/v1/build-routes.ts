@@ -5,7 +5,7 @@ import { type Digest, parseBuilderOptions, parseRecipe } from "@holdfast/recipe"
 import type { FastifyPluginAsync, FastifyReply, FastifyRequest } from "fastify";
 import { validate } from "../http/validate.js";
 import type { ServerParts } from "../parts.js";
-import { requireRegistriesOf } from "../registries/registry-access.js";
+import { authsByRegistry, requireRegistriesOf } from "../registries/registry-access.js";
 import { ownerOf } from "../sandboxes/sources.js";
 import { findBuild, newNameFor } from "./image-access.js";
 import { imageBodies, imageParams, imageQueries } from "./image-schemas.js";
@@ -90,6 +90,7 @@ export function buildRoutes(parts: ServerParts, streams: OpenStreams): FastifyPl
         owner: ownerOf(request.caller),
         names: body.names.map((name) => newNameFor(request.caller, name)),
         forceFrom: body.forceFrom,
+        authFor: authsByRegistry(body.registryAuths),
       });
       // Whoever wants to know asks for the log; nobody need hear of it here.
       build.image.catch(() => {});

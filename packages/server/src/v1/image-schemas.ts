@@ -5,6 +5,7 @@ import { digits, flag, name, repeated, text, timeoutMs, whole } from "./schemas.
 const MOST_NAMES = 32;
 const MOST_DIGESTS = 10_000;
 const MOST_FORKS = 100;
+const MOST_REGISTRIES = 32;
 const YEAR_MS = 366 * 24 * 3600 * 1000;
 
 const digest = text.regex(/^sha256:[0-9a-f]{64}$/, "sha256: and 64 lower-case hex digits");
@@ -29,6 +30,10 @@ export const imageBodies = {
     builder: z.unknown().optional(),
     names: names.default([]),
     forceFrom: whole(0, 1000).optional(),
+    registryAuths: z
+      .record(text.max(300), auth)
+      .refine((given) => Object.keys(given).length <= MOST_REGISTRIES, `at most ${MOST_REGISTRIES} registries`)
+      .default({}),
   }),
   name: z.strictObject({ name }),
   prune: z.strictObject({ all: z.boolean().optional(), unusedForMs: whole(0, YEAR_MS).optional() }),
