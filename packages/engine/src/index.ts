@@ -14,6 +14,7 @@ export { findProgram } from "./host/find-program.js";
 export { withHostLock } from "./host/host-lock.js";
 export { LEFTOVERS, type Log, type LogFacts } from "./host/log.js";
 export { bootId, identifyProcess, isAlive, ourIdentity, type ProcessIdentity } from "./host/processes.js";
+export { Turns } from "./host/turns.js";
 export * from "./layers.js";
 export { AddressRules } from "./network/address-rules.js";
 export { ADDRESS_RULE, isAddressRule } from "./network/policy.js";

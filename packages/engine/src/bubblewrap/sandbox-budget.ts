@@ -16,8 +16,8 @@ import { type Amounts, amountsOf } from "../governor/amounts.js";
 import { ElasticMemory } from "../governor/elastic-memory.js";
 import type { AdmissionRequest } from "../governor/governor.js";
 import type { Admission, MemoryEvent } from "../governor/types.js";
+import type { Turns } from "../host/turns.js";
 import type { HostParts } from "./host-parts.js";
-import type { Turns } from "./turns.js";
 
 /** The lane of those that nobody named one for. */
 const COMMON_LANE = "";

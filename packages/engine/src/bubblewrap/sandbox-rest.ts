@@ -6,10 +6,10 @@
 import type { SandboxCgroup } from "../cgroups/index.js";
 import type { Admission } from "../governor/types.js";
 import type { Launcher } from "../host/launcher.js";
+import type { Turns } from "../host/turns.js";
 import { reclaimMemory } from "./reclaim.js";
 import type { SandboxBudget } from "./sandbox-budget.js";
 import type { Standstill } from "./standstill.js";
-import type { Turns } from "./turns.js";
 
 /** How long the kernel may look for memory to take back. */
 const RECLAIM_MS = 1000;

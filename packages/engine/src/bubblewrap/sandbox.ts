@@ -32,6 +32,7 @@ import type { Admission, MemoryEvent } from "../governor/types.js";
 import type { GuestConnection } from "../guest/connection.js";
 import { type DialTarget, dialGuest } from "../guest/dial.js";
 import { GuestFiles } from "../guest/files.js";
+import { Turns } from "../host/turns.js";
 import { type LayerId, parseLayerId, type SnapshotReport } from "../layers.js";
 import { Egress } from "../network/egress.js";
 import { DiskGauge } from "../storage/disk-gauge.js";
@@ -49,7 +50,6 @@ import { SandboxBudget } from "./sandbox-budget.js";
 import { SandboxRest } from "./sandbox-rest.js";
 import { takeSnapshot } from "./snapshot.js";
 import { Standstill } from "./standstill.js";
-import { Turns } from "./turns.js";
 import { WallTimer } from "./wall-timer.js";
 
 /** So many ids are written down as used at a time: a start shall not cost a write. */

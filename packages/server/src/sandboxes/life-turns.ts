@@ -1,12 +1,13 @@
 /** Changes of one sandbox's life: one after the other, and what others find of it meanwhile. */
+import { Turns } from "@holdfast/engine";
 
 /** What is going on right now, if anything. */
 export type Transition = "pausing" | "resuming" | "ending";
 
 export class LifeTurns {
   readonly #requireAlive: () => void;
+  readonly #turns = new Turns();
   #transition: Transition | undefined;
-  #queue: Promise<unknown> = Promise.resolve();
 
   /** `requireAlive` throws if it has ended: nothing but its end is begun while it ends, and nothing at all after that. */
   constructor(requireAlive: () => void) {
@@ -22,14 +23,14 @@ export class LifeTurns {
   }
 
   /** Resolves when all is over that has been begun by now. Never rejects. */
-  async settled(): Promise<void> {
-    await this.#queue;
+  settled(): Promise<void> {
+    return this.#turns.idle();
   }
 
   /** From here on it is not found by any request, whatever is still going on with it. */
   end<T>(work: () => Promise<T>): Promise<T> {
     this.#transition = "ending";
-    return this.#chain(work);
+    return this.#turns.take(work);
   }
 
   /** It could not be ended: it is as before, and can be asked to end again. */
@@ -39,7 +40,7 @@ export class LifeTurns {
 
   /** `transition` says what others find meanwhile. */
   take<T>(transition: Transition | undefined, work: () => Promise<T>): Promise<T> {
-    return this.#chain(async () => {
+    return this.#turns.take(async () => {
       this.#requireAlive();
       this.#transition = transition;
       try {
@@ -48,11 +49,5 @@ export class LifeTurns {
         if (this.#transition === transition) this.#transition = undefined;
       }
     });
-  }
-
-  #chain<T>(work: () => Promise<T>): Promise<T> {
-    const result = this.#queue.then(work);
-    this.#queue = result.catch(() => {});
-    return result;
   }
 }
