@@ -155,14 +155,21 @@ describe("a sandbox that is held without room", { timeout: patienceMs(90_000) },
       for await (const _ of sandbox.files.list("/tmp"));
       return "listed";
     };
-    const [said, written, listed] = await Promise.all([
+    const watch = async () => {
+      const leaving = new AbortController();
+      await sandbox.files.watch("/tmp", { signal: leaving.signal });
+      leaving.abort();
+      return events.some(({ kind }) => kind === "let_go");
+    };
+    const [said, written, listed, isWatchedAfter] = await Promise.all([
       shell(sandbox, "echo on"),
       sandbox.files.write("/tmp/file", "content"),
       list(),
+      watch(),
     ]);
     expect(events.map(({ kind }) => kind)).toContain("let_go");
     expect((await hungry.ended).cause).toMatchObject({ kind: "out_of_memory" });
-    expect([said.stdout, written.sizeBytes, listed]).toEqual(["on\n", 7, "listed"]);
+    expect([said.stdout, written.sizeBytes, listed, isWatchedAfter]).toEqual(["on\n", 7, "listed", true]);
   });
 
   test("and no longer needs more is not waited for, nor killed", async () => {

@@ -88,11 +88,6 @@ function pathField(path: string, field = "path"): string {
   return path;
 }
 
-async function* after<T>(relief: Promise<void>, items: () => AsyncIterable<T>): AsyncIterable<T> {
-  await relief;
-  yield* items();
-}
-
 export class GuestFiles implements SandboxFiles {
   readonly #connection: () => GuestConnection;
   readonly #relief: () => Promise<void> | undefined;
@@ -115,11 +110,6 @@ export class GuestFiles implements SandboxFiles {
   }
 
   list(path: string, options: { user?: string; depth?: number } = {}): AsyncIterable<FileEntry> {
-    const relief = this.#relief();
-    return relief === undefined ? this.#list(path, options) : after(relief, () => this.#list(path, options));
-  }
-
-  #list(path: string, options: { user?: string; depth?: number }): AsyncIterable<FileEntry> {
     return this.#notes(
       FRAME.LIST,
       [
@@ -141,8 +131,7 @@ export class GuestFiles implements SandboxFiles {
       [FIELD.OFFSET, options.offset],
       [FIELD.LENGTH, options.length],
     ];
-    const relief = this.#relief();
-    if (relief !== undefined) await relief;
+    const connection = await this.#ready();
     return new Promise((resolve, reject) => {
       let owed = 0;
       const content = new Readable({
@@ -159,7 +148,7 @@ export class GuestFiles implements SandboxFiles {
           callback(error);
         },
       });
-      const stream = this.#connection().openStream(
+      const stream = connection.openStream(
         FRAME.READ,
         fields,
         {
@@ -198,13 +187,9 @@ export class GuestFiles implements SandboxFiles {
       ...attributes,
     ];
     const source = content instanceof Readable ? content : Readable.from([Buffer.from(content)], { objectMode: false });
-    const relief = this.#relief();
-    if (relief !== undefined) {
-      // Should it break while nobody reads it: whoever reads it then is told.
-      source.on("error", () => {});
-      await relief;
-    }
-    const connection = this.#connection();
+    // Should it break while nobody reads it: whoever reads it then is told.
+    source.on("error", () => {});
+    const connection = await this.#ready();
     let settle: (result: Fields | HoldfastError) => void = () => {};
     const settled = new Promise<Fields | HoldfastError>((resolve) => {
       settle = resolve;
@@ -278,7 +263,7 @@ export class GuestFiles implements SandboxFiles {
       ready = resolve;
       failed = reject;
     });
-    const { queue, stream } = this.#notes<WatchEvent>(
+    const { queue, cancel } = this.#notes<WatchEvent>(
       FRAME.WATCH,
       [
         [FIELD.PATH, pathField(path)],
@@ -296,57 +281,68 @@ export class GuestFiles implements SandboxFiles {
       },
       (result) => failed(result),
     );
-    options.signal?.addEventListener("abort", () => stream.reset(), { once: true });
+    options.signal?.addEventListener("abort", cancel, { once: true });
     await standing;
     return queue;
   }
 
+  /** Every request goes through here: what is begun while there is no memory for it fails for reasons that nobody understands. */
+  async #ready(): Promise<GuestConnection> {
+    await this.#relief();
+    return this.#connection();
+  }
+
   /** One answer, read by `read`; an answer that makes no sense ends the connection. */
   async #request<T>(type: number, fields: FieldList, read: (answer: Fields) => T): Promise<T> {
-    const relief = this.#relief();
-    if (relief !== undefined) await relief;
-    const connection = this.#connection();
+    const connection = await this.#ready();
     const answer = await connection.request(type, fields);
     return connection.understand(() => read(answer));
   }
 
-  /** A request whose answer is a row of notes. `parse` returns undefined for a note that is not an item. */
+  /**
+   * A request whose answer is a row of notes. `parse` returns undefined for a note that is not an item. Whoever has had
+   * enough before the request could be made leaves nothing behind.
+   */
   #notes<T>(
     type: number,
     fields: FieldList,
     parse: (note: Fields) => T | undefined,
     onEnded?: (reason: HoldfastError) => void,
-  ): { queue: CreditQueue<T>; stream: GuestStream } {
+  ): { readonly queue: CreditQueue<T>; readonly cancel: () => void } {
+    let stream: GuestStream | undefined;
+    let isCanceled = false;
     let owed = 0;
     const giveBack = (bytes: number) => {
       owed += bytes;
       if (owed >= GRANT_STEP_BYTES) {
-        stream.grant(CHANNEL.out, owed);
+        stream?.grant(CHANNEL.out, owed);
         owed = 0;
       }
     };
-    const queue = new CreditQueue<T>(
-      (_item, cost) => giveBack(cost),
-      () => stream.reset(),
-    );
-    const stream = this.#connection().openStream(
-      type,
-      fields,
-      {
-        onNote: (note, payloadBytes) => {
-          const item = parse(note);
-          if (item === undefined) giveBack(payloadBytes);
-          else queue.push(item, payloadBytes);
-        },
-        onEnd: (result) => {
-          const failure = result instanceof HoldfastError ? result : undefined;
-          onEnded?.(failure ?? noAnswer());
-          // A watch that we ended ourselves ends quietly.
-          queue.finish(failure?.code === "canceled" ? undefined : failure);
-        },
-      },
-      { window: WINDOW_BYTES, notesNeedCredit: true },
-    );
-    return { queue, stream };
+    const onEnd = (result: Fields | HoldfastError) => {
+      const failure = result instanceof HoldfastError ? result : undefined;
+      onEnded?.(failure ?? noAnswer());
+      // A watch that we ended ourselves ends quietly.
+      queue.finish(failure?.code === "canceled" ? undefined : failure);
+    };
+    const cancel = () => {
+      isCanceled = true;
+      if (stream === undefined) onEnd(new HoldfastError("canceled", "the request was canceled"));
+      else stream.reset();
+    };
+    const queue = new CreditQueue<T>((_item, cost) => giveBack(cost), cancel);
+    const onNote = (note: Fields, payloadBytes: number) => {
+      const item = parse(note);
+      if (item === undefined) giveBack(payloadBytes);
+      else queue.push(item, payloadBytes);
+    };
+    const open = (connection: GuestConnection) => {
+      if (isCanceled) return;
+      stream = connection.openStream(type, fields, { onNote, onEnd }, { window: WINDOW_BYTES, notesNeedCredit: true });
+    };
+    this.#ready()
+      .then(open)
+      .catch((reason) => onEnd(HoldfastError.from(reason)));
+    return { queue, cancel };
   }
 }
