@@ -12,6 +12,7 @@ export { type Crossing, type StageRule, Stages } from "./governor/stages.js";
 export * from "./governor/types.js";
 export { findProgram } from "./host/find-program.js";
 export { withHostLock } from "./host/host-lock.js";
+export { type LinkedSignal, linkSignals, withLinkedSignal } from "./host/linked-signal.js";
 export { LEFTOVERS, type Log, type LogFacts } from "./host/log.js";
 export { bootId, identifyProcess, isAlive, ourIdentity, type ProcessIdentity } from "./host/processes.js";
 export { Turns } from "./host/turns.js";

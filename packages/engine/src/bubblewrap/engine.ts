@@ -5,7 +5,7 @@ import { readHostCapacity } from "../governor/host-budget.js";
 import { readHostPressure } from "../governor/host-pressure.js";
 import type { PressureReading, UnownedReport } from "../governor/pressure.js";
 import type { Admission, BudgetReport, HostCapacity } from "../governor/types.js";
-import { linkSignals } from "../host/linked-signal.js";
+import { withLinkedSignal } from "../host/linked-signal.js";
 import type { Layers } from "../layers.js";
 import type { Volumes } from "../volumes.js";
 import type { WarmClaim, WarmSettings } from "../warm.js";
@@ -148,16 +148,8 @@ export class BubblewrapEngine implements Engine {
   }
 
   /** Everything under way ends with us. */
-  async #withSignal<T>(
-    signals: readonly (AbortSignal | undefined)[],
-    work: (signal: AbortSignal) => Promise<T>,
-  ): Promise<T> {
-    const { signal, unlink } = linkSignals([...signals, this.#closing.signal]);
-    try {
-      return await work(signal);
-    } finally {
-      unlink();
-    }
+  #withSignal<T>(signals: readonly (AbortSignal | undefined)[], work: (signal: AbortSignal) => Promise<T>): Promise<T> {
+    return withLinkedSignal([...signals, this.#closing.signal], work);
   }
 
   async #track(creation: Promise<BubblewrapSandbox>): Promise<BubblewrapSandbox> {

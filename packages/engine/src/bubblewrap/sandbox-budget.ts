@@ -16,6 +16,7 @@ import { type Amounts, amountsOf } from "../governor/amounts.js";
 import { ElasticMemory } from "../governor/elastic-memory.js";
 import type { AdmissionRequest } from "../governor/governor.js";
 import type { Admission, MemoryEvent } from "../governor/types.js";
+import { withLinkedSignal } from "../host/linked-signal.js";
 import type { Turns } from "../host/turns.js";
 import type { HostParts } from "./host-parts.js";
 
@@ -133,7 +134,7 @@ export class SandboxBudget {
 
   /** Needs room for what it may take again. Whoever calls has the sandbox's turn. */
   async thaw(admission: Admission = {}): Promise<void> {
-    await this.#growTo(this.#parts.limits(), { ...admission, signal: this.#untilClosed(admission.signal) });
+    await this.#untilClosed(admission, (until) => this.#growTo(this.#parts.limits(), until));
   }
 
   /** It may grow again. */
@@ -158,20 +159,21 @@ export class SandboxBudget {
   }
 
   /** In the sandbox's turn: what is promised and what is enforced are changed by nobody else meanwhile. */
-  async #change(changed: (limits: SandboxLimits) => SandboxLimits, admission: Admission = {}): Promise<void> {
+  #change(changed: (limits: SandboxLimits) => SandboxLimits, admission: Admission = {}): Promise<void> {
     const { limits, requireUsable, isRunning } = this.#parts;
-    const signal = this.#untilClosed(admission.signal);
-    const before = limits();
-    const after = changed(before);
-    requireUsable();
-    await this.#growTo(mostOf(before, after), { ...admission, signal });
-    try {
+    return this.#untilClosed(admission, async (until) => {
+      const before = limits();
+      const after = changed(before);
       requireUsable();
-      await this.#enforce(before, after, signal);
-    } finally {
-      const amounts = amountsOf(limits());
-      this.#host.governor.shrink(this.#id, isRunning() ? amounts : this.#heldOf(amounts));
-    }
+      await this.#growTo(mostOf(before, after), until);
+      try {
+        requireUsable();
+        await this.#enforce(before, after, until.signal);
+      } finally {
+        const amounts = amountsOf(limits());
+        this.#host.governor.shrink(this.#id, isRunning() ? amounts : this.#heldOf(amounts));
+      }
+    });
   }
 
   /** All or nothing: if it fails, what is in force is what it was. */
@@ -208,8 +210,11 @@ export class SandboxBudget {
     };
   }
 
-  #untilClosed(signal: AbortSignal | undefined): AbortSignal {
-    return signal === undefined ? this.#closing.signal : AbortSignal.any([signal, this.#closing.signal]);
+  #untilClosed<T>(
+    admission: Admission,
+    work: (until: Admission & { readonly signal: AbortSignal }) => Promise<T>,
+  ): Promise<T> {
+    return withLinkedSignal([admission.signal, this.#closing.signal], (signal) => work({ ...admission, signal }));
   }
 
   /** A process that was killed in between has told the kernel, and not us. */

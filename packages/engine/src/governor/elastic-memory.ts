@@ -4,6 +4,7 @@
  * for a while; then the kernel is let loose on it, and the history of its limit tells why.
  */
 import { HoldfastError, type MemoryLimitChange } from "@holdfast/protocol";
+import { withLinkedSignal } from "../host/linked-signal.js";
 import { growthSteps, shrunkLimit } from "./elastic-limit.js";
 import type { Admission, MemoryEvent } from "./types.js";
 
@@ -205,16 +206,23 @@ export class ElasticMemory {
       if (!this.#isHeld()) needless.abort();
     }, NEED_LOOK_MS).unref();
     try {
-      return await this.#growTo(toBytes, heldSince, {
-        waitMs: this.#waitMs,
-        urgent: true,
-        signal: AbortSignal.any([this.#closing.signal, this.#interruption.signal, needless.signal]),
-        onWaiting: (waiting) => this.#tell({ kind: "waiting", waiting }),
-        onWaited: (waited) => this.#tell({ kind: "waited", waited }),
-      });
+      return await this.#unlessCalledOff(needless.signal, (signal) =>
+        this.#growTo(toBytes, heldSince, {
+          waitMs: this.#waitMs,
+          urgent: true,
+          signal,
+          onWaiting: (waiting) => this.#tell({ kind: "waiting", waiting }),
+          onWaited: (waited) => this.#tell({ kind: "waited", waited }),
+        }),
+      );
     } finally {
       clearInterval(look);
     }
+  }
+
+  /** The signal is also that of whoever ends it, or has it stand still. */
+  #unlessCalledOff<T>(signal: AbortSignal, work: (signal: AbortSignal) => Promise<T>): Promise<T> {
+    return withLinkedSignal([this.#closing.signal, this.#interruption.signal, signal], work);
   }
 
   async #growTo(toBytes: number, heldSince: number | undefined, admission?: Admission): Promise<Growth> {
@@ -259,9 +267,8 @@ export class ElasticMemory {
     this.#idleLooks = 0;
     this.#busy = true;
     this.#shrinking = new AbortController();
-    const signals = [this.#closing.signal, this.#interruption.signal, this.#shrinking.signal];
     try {
-      await this.#sandbox.setLimit(toBytes, { signal: AbortSignal.any(signals) });
+      await this.#unlessCalledOff(this.#shrinking.signal, (signal) => this.#sandbox.setLimit(toBytes, { signal }));
       await this.#sandbox.setHolding(true);
       this.#note("shrunk", { fromBytes: limitBytes, toBytes, heldMs: null });
     } catch {

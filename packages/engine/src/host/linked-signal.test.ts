@@ -1,6 +1,6 @@
 import { getEventListeners } from "node:events";
 import { expect, test } from "vitest";
-import { linkSignals } from "./linked-signal.js";
+import { linkSignals, withLinkedSignal } from "./linked-signal.js";
 
 test("is aborted with the first of its sources, and for its reason", () => {
   const [one, other] = [new AbortController(), new AbortController()];
@@ -25,4 +25,13 @@ test("leaves nothing with its sources, and warns of nothing while there are many
   expect(links.some(({ signal }) => signal.aborted)).toBe(false);
   process.off("warning", onWarning);
   expect(warnings).toEqual([]);
+});
+
+test("is linked for as long as the work takes, whether or not that goes well", async () => {
+  const source = new AbortController();
+  const begin = (work: () => Promise<string>) => withLinkedSignal([source.signal], work);
+  const count = () => getEventListeners(source.signal, "abort").length;
+  expect(await begin(async () => `${count()} linked`)).toBe("1 linked");
+  await expect(begin(() => Promise.reject(new Error("torn")))).rejects.toThrow("torn");
+  expect(count()).toBe(0);
 });

@@ -7,6 +7,19 @@ export interface LinkedSignal {
   unlink(): void;
 }
 
+/** The same for as long as `work` takes. */
+export async function withLinkedSignal<T>(
+  signals: readonly (AbortSignal | undefined)[],
+  work: (signal: AbortSignal) => Promise<T>,
+): Promise<T> {
+  const { signal, unlink } = linkSignals(signals);
+  try {
+    return await work(signal);
+  } finally {
+    unlink();
+  }
+}
+
 export function linkSignals(signals: readonly (AbortSignal | undefined)[]): LinkedSignal {
   const controller = new AbortController();
   const onAbort = (event: Event) => controller.abort((event.target as AbortSignal).reason);

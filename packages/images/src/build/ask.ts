@@ -1,5 +1,6 @@
 /** One who wants an image: finds it, joins whoever is making it, or makes it. */
 import { setTimeout as sleep } from "node:timers/promises";
+import { linkSignals } from "@holdfast/engine";
 import { HoldfastError, invalidArgument, printable } from "@holdfast/protocol";
 import { baseKey, type Digest, externalBases } from "@holdfast/recipe";
 import type { BaseResolver } from "../context.js";
@@ -50,7 +51,8 @@ export class Ask implements Build {
     this.#order = order;
     this.#authFor = authFor;
     this.id = order.id ?? createBuildId();
-    this.#signal = AbortSignal.any([this.#abort.signal, parts.closing]);
+    const { signal, unlink } = linkSignals([this.#abort.signal, parts.closing]);
+    this.#signal = signal;
     this.#info = {
       id: this.id,
       owner: order.owner,
@@ -67,7 +69,7 @@ export class Ask implements Build {
     };
     // A promised id can be asked for from the first moment on, and after a restart.
     if (order.id !== undefined) this.#written();
-    this.image = this.#run();
+    this.image = this.#run().finally(unlink);
     // Whoever only looks at the log does not have to look at this.
     this.image.catch(() => undefined);
   }

@@ -1,6 +1,6 @@
 /** Runs one command of a build to its end, its output as lines. */
 import { setTimeout as sleep } from "node:timers/promises";
-import type { Command, CommandSpec, Sandbox } from "@holdfast/engine";
+import { type Command, type CommandSpec, type Sandbox, withLinkedSignal } from "@holdfast/engine";
 import { type CommandEnding, HoldfastError, type Usage } from "@holdfast/protocol";
 import { pump } from "../layers/pump.js";
 import { OutputLines } from "./output-lines.js";
@@ -125,7 +125,8 @@ async function write(command: Command, input: AsyncIterable<Uint8Array>, signal:
   const ended = new AbortController();
   void command.ended.then(() => ended.abort(new Error("the command has ended")));
   try {
-    await pump(input, command.stdin, { signal: AbortSignal.any([signal, ended.signal]) });
+    const { stdin } = command;
+    await withLinkedSignal([signal, ended.signal], (either) => pump(input, stdin, { signal: either }));
     return undefined;
   } catch (error) {
     // It would wait for more that never comes.

@@ -1,5 +1,5 @@
 /** The work of one build: the only one of its content, for as long as somebody waits for it. */
-import type { NetworkSpec } from "@holdfast/engine";
+import { type LinkedSignal, linkSignals, type NetworkSpec } from "@holdfast/engine";
 import { HoldfastError } from "@holdfast/protocol";
 import { baseKey, type Digest } from "@holdfast/recipe";
 import type { ImagesContext } from "../context.js";
@@ -58,13 +58,17 @@ class Work {
   readonly #parts: WorkParts;
   readonly #job: WorkJob;
   readonly #stop = new AbortController();
-  readonly #signal: AbortSignal;
+  readonly #linked: LinkedSignal;
   #ended = false;
 
   constructor(parts: WorkParts, job: WorkJob) {
     this.#parts = parts;
     this.#job = job;
-    this.#signal = AbortSignal.any([this.#stop.signal, parts.closing]);
+    this.#linked = linkSignals([this.#stop.signal, parts.closing]);
+  }
+
+  get #signal(): AbortSignal {
+    return this.#linked.signal;
   }
 
   /** Never rejects. */
@@ -91,6 +95,7 @@ class Work {
       this.#end(reason, release);
     } finally {
       this.#ended = true;
+      this.#linked.unlink();
       clearTimeout(timer);
       leave?.();
       files.wakes.wake(journal.id);

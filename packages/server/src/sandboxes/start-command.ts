@@ -1,4 +1,5 @@
 /** Starts what a sandbox's image is there to run, as a command that the server keeps account of. */
+import { withLinkedSignal } from "@holdfast/engine";
 import { startImage } from "@holdfast/images";
 import { HoldfastError } from "@holdfast/protocol";
 import type { StartCommand } from "@holdfast/recipe";
@@ -17,12 +18,14 @@ export async function startCommandIn(
   closing: AbortSignal,
 ): Promise<void> {
   try {
-    await startImage(live.sandbox, start, {
-      signal: AbortSignal.any([live.gone, closing]),
-      launch: (spec) => live.commands.start(spec),
-      // What never listens gives no sign to wait for.
-      untilListening: listens === false ? "never" : true,
-    });
+    await withLinkedSignal([live.gone, closing], (signal) =>
+      startImage(live.sandbox, start, {
+        signal,
+        launch: (spec) => live.commands.start(spec),
+        // What never listens gives no sign to wait for.
+        untilListening: listens === false ? "never" : true,
+      }),
+    );
   } catch (reason) {
     const error = HoldfastError.from(reason);
     if (error.code === "canceled" && live.gone.aborted) {
