@@ -1,6 +1,6 @@
 import { GUEST_SHARE } from "@holdfast/engine";
 import { describe, expect, it } from "vitest";
-import { type BuildRoom, nextMemorySize, resolveBuildSettings } from "./build-settings.js";
+import { type BuildRoom, nextMemorySize, resolveBuildSettings, trialDiskBytes } from "./build-settings.js";
 
 const MIB = 1024 * 1024;
 const GIB = 1024 * MIB;
@@ -42,6 +42,11 @@ describe("resolveBuildSettings", () => {
     expect(resolveBuildSettings({}, tiny)).toMatchObject({ memoryBytes: 512 * MIB, floorBytes: 177 * MIB });
   });
 
+  it("waits for disk that others hold rather than begin with none", () => {
+    expect(resolveBuildSettings({}, roomOf(8 * GIB, 6 * GIB, 0)).diskBytes).toBe(GIB);
+    expect(resolveBuildSettings({}, roomOf(8 * GIB, 6 * GIB, -GIB)).diskBytes).toBe(MIB);
+  });
+
   it("takes what is asked for", () => {
     const asked = {
       memoryMb: 6000,
@@ -81,5 +86,30 @@ describe("resolveBuildSettings", () => {
     expect(nextMemorySize(GIB, 8 * GIB)).toBe(2 * GIB);
     expect(nextMemorySize(5 * GIB, 8 * GIB)).toBe(8 * GIB);
     expect(nextMemorySize(8 * GIB, 8 * GIB)).toBeUndefined();
+  });
+});
+
+describe("trialDiskBytes", () => {
+  const settings = resolveBuildSettings({ diskMb: 4096 }, host);
+
+  it("is the build's disk while that is free", () => {
+    expect(trialDiskBytes(settings, host)).toBe(4 * GIB);
+  });
+
+  it("is what is free when the build has written some of its disk", () => {
+    expect(trialDiskBytes(settings, roomOf(8 * GIB, 6 * GIB, 3 * GIB))).toBe(3 * GIB);
+  });
+
+  it("is not less than what a sandbox gets by itself, unless there never is so much", () => {
+    expect(trialDiskBytes(settings, roomOf(8 * GIB, 6 * GIB, 0))).toBe(GIB);
+    const { host: whole, capacity } = host;
+    const full: BuildRoom = {
+      host: whole,
+      capacity,
+      room: { ...host.room, diskBytes: 100 * MIB },
+      reserved: host.reserved,
+    };
+    expect(trialDiskBytes(settings, full)).toBe(100 * MIB);
+    expect(trialDiskBytes({ ...settings, diskBytes: 20 * MIB }, full)).toBe(20 * MIB);
   });
 });

@@ -1,5 +1,5 @@
 /** What a build gets: what was asked for, checked against what the host has. */
-import { type BudgetReport, GUEST_SHARE, type HostCapacity, mostByDefault } from "@holdfast/engine";
+import { type BudgetReport, defaultLimitsFor, GUEST_SHARE, type HostCapacity, mostByDefault } from "@holdfast/engine";
 import { formatBytes, HoldfastError } from "@holdfast/protocol";
 import { type BuilderOptions, parseBuilderOptions } from "@holdfast/recipe";
 
@@ -44,7 +44,6 @@ export function resolveBuildSettings(given: BuilderOptions | undefined, budget: 
   const floorMb = within("runtimeMemoryMb", options.runtimeMemoryMb, mostMb, "MiB of memory to give");
   const cpus = within("cpus", options.cpus, host.cpus, "CPUs");
   const diskMb = within("diskMb", options.diskMb, Math.floor(room.diskBytes / MIB), "MiB of free disk");
-  const freeDiskBytes = Math.max(0, room.diskBytes - reserved.diskBytes);
   const freeMemoryBytes = room.memoryBytes - reserved.memoryBytes - GUEST_SHARE.memoryBytes;
   if (memoryMb !== undefined) within("memoryStartMb", options.memoryStartMb, memoryMb, "MiB in memoryMb");
   const memoryBytes = memoryMb === undefined ? defaultMemoryBytes(freeMemoryBytes, mostMb) : memoryMb * MIB;
@@ -54,7 +53,7 @@ export function resolveBuildSettings(given: BuilderOptions | undefined, budget: 
     mostMemoryBytes: mostMb * MIB,
     cpuMillis: Math.max(10, Math.round((cpus ?? Math.min(DEFAULT_CPUS, host.cpus)) * 1000)),
     pids: Math.min(MOST_PIDS, Math.floor(capacity.pids * PIDS_SHARE)),
-    diskBytes: diskMb === undefined ? Math.max(MIB, Math.min(DEFAULT_DISK_BYTES, freeDiskBytes)) : diskMb * MIB,
+    diskBytes: diskMb === undefined ? Math.min(DEFAULT_DISK_BYTES, diskNowBytes(budget)) : diskMb * MIB,
     timeoutMs: (options.timeoutS ?? DEFAULT_TIMEOUT_S) * 1000,
     floorBytes: floorMb === undefined ? defaultFloorBytes(host) : floorMb * MIB,
     floorIsAsked: floorMb !== undefined,
@@ -77,6 +76,20 @@ function defaultFloorBytes(host: HostCapacity): number {
 function defaultMemoryBytes(freeBytes: number, mostMb: number): number {
   const mib = Math.floor((freeBytes * DEFAULT_MEMORY_SHARE) / MIB);
   return Math.min(DEFAULT_MEMORY_BYTES, Math.max(LEAST_DEFAULT_MEMORY_BYTES, mib * MIB), mostMb * MIB);
+}
+
+/**
+ * What the image is tried with when it is whole. Its layers lie on the disk by now, so that what the build began with may
+ * never be free again: it is what there is of that.
+ */
+export function trialDiskBytes(settings: BuildSettings, budget: BuildRoom): number {
+  return Math.min(settings.diskBytes, diskNowBytes(budget));
+}
+
+/** What is free; if others hold nearly all, what a sandbox gets by itself, which is worth waiting for. */
+function diskNowBytes({ host, room, reserved }: BuildRoom): number {
+  const usualBytes = Math.min(defaultLimitsFor(host).diskBytes, room.diskBytes);
+  return Math.max(MIB, usualBytes, room.diskBytes - reserved.diskBytes);
 }
 
 function within(field: string, value: number | undefined, most: number, unit: string): number | undefined {

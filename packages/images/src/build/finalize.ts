@@ -4,6 +4,7 @@ import { type CommandCause, formatBytes, formatDuration, HoldfastError, type Out
 import { userInside } from "../runtime/image-user.js";
 import { startImage } from "../runtime/start-image.js";
 import type { ImageConfig, ImageFloor } from "../types.js";
+import { trialDiskBytes } from "./build-settings.js";
 import { FINALIZE_STEP } from "./plan.js";
 import { runCommand } from "./run-command.js";
 import { FailedStep } from "./stage-runner.js";
@@ -48,7 +49,8 @@ export async function finalizeImage(
   journal.updateStep(FINALIZE_STEP, { state: "running", startedAt: new Date().toISOString() });
   try {
     const { layers, config } = image;
-    const place = { layers, config, memoryBytes: settings.floorBytes, diskBytes: settings.diskBytes };
+    const diskBytes = trialDiskBytes(settings, await bench.context.engine.budget({ reservations: false }));
+    const place = { layers, config, memoryBytes: settings.floorBytes, diskBytes };
     const { floor, user } = await withSandbox(bench, place, async (sandbox) => {
       const known = await knownUser(sandbox, config);
       return { user: known, floor: await prove(bench, { sandbox, config, user: known, failing }) };
