@@ -37,7 +37,7 @@ export async function probeHost(options: InspectHostOptions = {}): Promise<Docto
     inspectIdMappedMounts(place),
     ...(await inspectStorage(pool)),
     ...inspectResources(place),
-    ...inspectPromises(place),
+    ...inspectPromises({ stateDirectory, pool }),
     await tryRealSandbox({ stateDirectory, pool }),
     await tryEgress({ stateDirectory, pool }),
   ]);

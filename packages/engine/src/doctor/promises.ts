@@ -1,27 +1,32 @@
 /** What of this host is promised, and to whom: by all processes that make sandboxes here. */
 import { HoldfastError } from "@holdfast/protocol";
 import { detectCgroups } from "../cgroups/index.js";
-import { RESOURCES } from "../governor/amounts.js";
+import { type Amounts, RESOURCES } from "../governor/amounts.js";
 import { readHostBudget } from "../governor/host-budget.js";
 import { budgetDirectory } from "../governor/promise-files.js";
 import { ReservationFiles } from "../governor/reservation-files.js";
 import { RESOURCE_WORDS } from "../governor/resource-words.js";
 import { ourIdentity } from "../host/processes.js";
-import { readCapacity } from "../storage/capacity.js";
+import type { PoolKind } from "../storage/pool.js";
+import { readPoolDisk } from "./pool-disk.js";
 import type { DoctorRow } from "./row.js";
 
 /** So many are named; the rest is a number. */
 const MOST_NAMED = 3;
 
-export function inspectPromises(directory: string): DoctorRow[] {
+export function inspectPromises(options: { readonly stateDirectory: string; readonly pool: PoolKind }): DoctorRow[] {
   try {
     const cgroups = detectCgroups();
-    const budget = readHostBudget({ cgroups, pool: { capacity: () => readCapacity(directory) } }, {}, 0);
+    const disk = readPoolDisk(options);
+    const { capacity, reserve, used } = readHostBudget({ cgroups, pool: { capacity: () => disk } }, {}, 0);
+    // Each sandbox's own would have to be measured; what lies on the pool in all is known.
+    const inUse: Amounts = { ...used, diskBytes: disk.usedBytes };
     const files = new ReservationFiles(budgetDirectory(cgroups.baseName), ourIdentity());
     const reserved = files.sum();
     const rows = RESOURCES.map((resource): DoctorRow => {
       const { word, show } = RESOURCE_WORDS[resource];
-      const by = `${show(budget.capacity[resource])} to give, ${show(budget.reserve[resource])} kept for the host, ${show(reserved[resource])} promised, ${show(budget.used[resource])} in use`;
+      const of = resource === "diskBytes" ? `; of ${disk.of}` : "";
+      const by = `${show(capacity[resource])} to give, ${show(reserve[resource])} kept for the host, ${show(reserved[resource])} promised, ${show(inUse[resource])} in use${of}`;
       return { name: `budget: ${word}`, state: "ok", by, required: false };
     });
     cgroups.removeIfEmptyParents();

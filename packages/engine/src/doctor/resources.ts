@@ -7,7 +7,7 @@ import type { DoctorRow } from "./row.js";
 const GIB = 1024 ** 3;
 const ENOUGH_PIDS = 32_768;
 
-/** `directory` is where the pool will be; it exists. */
+/** `directory` is where the pool is or will be; it exists. What of its file system is for sandboxes is the budget's to tell. */
 export function inspectResources(directory: string): DoctorRow[] {
   const memory = parseMeminfo(readKernelText("/proc/meminfo") ?? "");
   return [memoryRow(memory), swapRow(memory), diskRow(directory), processesRow(), kernelLogRow()];
@@ -41,7 +41,7 @@ function swapRow(memory: ReadonlyMap<string, number>): DoctorRow {
 function diskRow(directory: string): DoctorRow {
   const { bavail, blocks, bsize } = statfsSync(directory);
   const free = bavail * bsize;
-  const by = `${formatBytes(free)} free of ${formatBytes(blocks * bsize)} at ${directory}`;
+  const by = `${formatBytes(free)} free of ${formatBytes(blocks * bsize)}, the file system of ${directory}`;
   if (free >= 2 * GIB) return { name: "disk", state: "ok", by, required: false };
   return {
     name: "disk",

@@ -35,8 +35,13 @@ const FIRST_INODE = "first-inode";
 /** No tree is higher. */
 const BTRFS_LEVELS = 8;
 
+/** Where it is mounted, and the file that it is made of. */
+export function btrfsPoolPaths(stateDirectory: string): { readonly directory: string; readonly file: string } {
+  return { directory: join(stateDirectory, "pool"), file: join(stateDirectory, "pool.btrfs") };
+}
+
 /** True if something is mounted exactly at this directory. */
-function isMounted(directory: string): boolean {
+export function isMounted(directory: string): boolean {
   const escaped = directory.replace(/[\\ \t\n]/g, (char) => `\\${char.charCodeAt(0).toString(8).padStart(3, "0")}`);
   return readFileSync("/proc/self/mountinfo", "utf8")
     .split("\n")
@@ -44,7 +49,7 @@ function isMounted(directory: string): boolean {
 }
 
 /** The pool may take what is free now, less a tenth that stays the host's whatever sandboxes do. */
-function defaultPoolBytes(directory: string): number {
+export function defaultPoolBytes(directory: string): number {
   const info = statfsSync(directory);
   const free = info.bavail * info.bsize;
   const size = Math.min(LARGEST_DEFAULT_POOL_BYTES, Math.floor((free * 0.9) / GIB) * GIB);
@@ -155,8 +160,7 @@ export async function openBtrfsPool(options: {
   readonly isInUse: () => boolean;
 }): Promise<Pool> {
   const { stateDirectory, launcher, isInUse } = options;
-  const directory = join(stateDirectory, "pool");
-  const file = join(stateDirectory, "pool.btrfs");
+  const { directory, file } = btrfsPoolPaths(stateDirectory);
   const users = join(stateDirectory, "pool-users");
   const lock = join(stateDirectory, "pool.lock");
   /** What layers' inode numbers begin after; see the launcher's numbers.c. */
