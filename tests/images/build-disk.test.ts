@@ -5,6 +5,7 @@ import { afterAll, beforeAll, expect, onTestFinished, test } from "vitest";
 import { createBuilder } from "../../packages/images/src/build/builder.js";
 import { assertNoLeaks, type Inventory, takeInventory } from "../helpers/leaks.js";
 import { patienceMs } from "../helpers/scale.js";
+import { SMALL_LIMITS } from "../helpers/use-engine.js";
 import { openTestImages, temporaryDirectory } from "../helpers/use-images.js";
 import { expectNothingLeft, imagesContext, localBases, logOf, MIB, recipe, run } from "./build-helper.js";
 
@@ -51,7 +52,7 @@ test("a build with a neighbour that keeps most of the disk is tried with what is
   const { builder, engine } = await onSmallDisk();
   const { room } = await engine.budget();
   const diskBytes = Math.floor(room.diskBytes * 0.6);
-  const neighbour = await engine.create({ limits: { memoryBytes: 64 * MIB, pids: 32, diskBytes } });
+  const neighbour = await engine.create({ limits: { ...SMALL_LIMITS, diskBytes } });
   const start = { command: "dd if=/dev/zero of=/tmp/big bs=1M count=20; sleep 1000" };
   const build = await builder.start({ recipe: recipe([fill(60)], { start }), owner: null, builder: BUILDER });
   await build.image;

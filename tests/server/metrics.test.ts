@@ -130,15 +130,23 @@ describe("a scrape", () => {
     await create(512);
     const { memory, pids, disk } = (await server.call<HostInfo>("GET", "/v1/host")).body;
     await expectNow({
-      holdfast_memory_host_bytes: memory.capacityBytes,
+      holdfast_memory_host_bytes: memory.totalBytes,
       holdfast_memory_kept_bytes: memory.reserveBytes,
       holdfast_memory_reserved_bytes: memory.promisedBytes,
-      holdfast_memory_capacity_bytes: memory.capacityBytes - memory.reserveBytes,
+      holdfast_memory_capacity_bytes: memory.mostBytes,
       holdfast_pids_reserved: pids.promised,
-      holdfast_pids_host: pids.capacity,
+      holdfast_pids_host: pids.total,
+      holdfast_pids_kept: pids.reserve,
+      holdfast_pids_capacity: pids.most,
       holdfast_disk_reserved_bytes: disk.promisedBytes,
-      holdfast_disk_host_bytes: disk.capacityBytes,
+      holdfast_disk_host_bytes: disk.totalBytes,
+      holdfast_disk_kept_bytes: disk.reserveBytes,
+      holdfast_disk_capacity_bytes: disk.mostBytes,
     });
+    // No overcommitment here: what can be promised at most is the whole less the reserve.
+    expect(memory.mostBytes).toBe(memory.totalBytes - memory.reserveBytes);
+    expect([memory.capacityBytes, pids.capacity]).toEqual([memory.totalBytes, pids.total]);
+    expect(disk.heldBytes).toBeLessThanOrEqual(disk.usedBytes);
     const now = await scrape(server);
     expect(now.value("holdfast_memory_used_bytes")).toBeGreaterThan(0);
     expect(now.value("holdfast_pids_used")).toBeGreaterThan(0);

@@ -262,11 +262,16 @@ export interface Postmortem {
 export interface HostInfo {
   readonly version: string;
   readonly memory: {
-    /** All that this process may use, the reserve included. */
-    readonly capacityBytes: number;
+    /** The whole: all that this process may use, the reserve included. */
+    readonly totalBytes: number;
     /** Kept for the host and for ourselves. */
     readonly reserveBytes: number;
-    /** What can be promised in all as things are: less than the capacity by the reserve and what other programs hold. */
+    /**
+     * What can be promised if nobody else uses anything: the whole less the reserve, as often as the host is promised. The
+     * documents and the metrics call this the capacity.
+     */
+    readonly mostBytes: number;
+    /** What can be promised in all as things are: the same, less what other programs hold. */
     readonly roomBytes: number;
     /** What is promised: limits of what runs, what paused ones hold, builds and all, of every process of ours. */
     readonly promisedBytes: number;
@@ -274,22 +279,37 @@ export interface HostInfo {
     readonly usedBytes: number;
     /** What paused sandboxes still hold. It counts: it is not there for anybody else. */
     readonly pausedBytes: number;
+    /** What nobody uses at the moment, of the whole. */
     readonly availableBytes: number;
+    /** @deprecated `totalBytes` under its first name. */
+    readonly capacityBytes: number;
   };
   readonly cpus: number;
+  /** Processes and threads, by the same words. */
   readonly pids: {
-    readonly capacity: number;
+    readonly total: number;
     readonly reserve: number;
+    readonly most: number;
     readonly room: number;
     readonly promised: number;
+    /** What sandboxes hold, running or paused. */
     readonly used: number;
+    /** @deprecated `total` under its first name. */
+    readonly capacity: number;
   };
+  /** Of the pool that sandboxes and images lie on, which need not be all of the file system around it; by the same words. */
   readonly disk: {
-    readonly capacityBytes: number;
+    readonly totalBytes: number;
     readonly reserveBytes: number;
+    readonly mostBytes: number;
     readonly roomBytes: number;
     readonly promisedBytes: number;
+    /** All that lies there: sandboxes, images, volumes. */
     readonly usedBytes: number;
+    /** What sandboxes hold of that. */
+    readonly heldBytes: number;
+    /** @deprecated `totalBytes` under its first name. */
+    readonly capacityBytes: number;
   };
   /** Who has what of it: all of them for the operator, its own for a key. */
   readonly reservations: readonly {

@@ -14,7 +14,7 @@ export function hostText(
     row("sandboxes", `${sandboxes.running} running, ${sandboxes.paused} paused`),
     row(
       "memory",
-      `${formatBytes(memory.capacityBytes)}, of which ${formatBytes(memory.reserveBytes)} are kept for the host; available now ${formatBytes(memory.availableBytes)}`,
+      `${formatBytes(memory.totalBytes)}, of which ${formatBytes(memory.reserveBytes)} are kept for the host; available now ${formatBytes(memory.availableBytes)}`,
     ),
     row("  promised", `${formatBytes(memory.promisedBytes)} of ${formatBytes(memory.roomBytes)} that can be now`),
     row(
@@ -25,7 +25,7 @@ export function hostText(
     row("processes", `${pids.used} in use, ${pids.promised} promised of ${pids.room}`),
     row(
       "disk",
-      `${formatBytes(disk.usedBytes)} in use of ${formatBytes(disk.capacityBytes)}, ${formatBytes(disk.promisedBytes)} promised of ${formatBytes(disk.roomBytes)}`,
+      `${formatBytes(disk.usedBytes)} in use of the pool's ${formatBytes(disk.totalBytes)}, ${formatBytes(disk.promisedBytes)} promised of ${formatBytes(disk.roomBytes)}`,
     ),
     row("ready", readyText(warm)),
     row("waiting", waiting === 0 ? "nobody" : `${waiting} for room`),

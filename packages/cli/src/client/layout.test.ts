@@ -177,22 +177,35 @@ test("host shows what is promised beside what is there", () => {
       version: "0.1.0",
       engine: "bubblewrap",
       memory: {
-        capacityBytes: 8192 * MIB,
+        totalBytes: 8192 * MIB,
         reserveBytes: 512 * MIB,
+        mostBytes: 7680 * MIB,
         roomBytes: 5120 * MIB,
         promisedBytes: 1024 * MIB,
         usedBytes: 40 * MIB,
         pausedBytes: 0,
         availableBytes: 6000 * MIB,
+        capacityBytes: 8192 * MIB,
       },
       cpus: 2,
-      pids: { capacity: 30_000, reserve: 1000, room: 28_000, promised: 512, used: 20 },
+      pids: {
+        total: 30_000,
+        reserve: 1000,
+        most: 29_000,
+        room: 28_000,
+        promised: 512,
+        used: 20,
+        capacity: 30_000,
+      },
       disk: {
-        capacityBytes: 100 * 1024 * MIB,
+        totalBytes: 100 * 1024 * MIB,
         reserveBytes: 2048 * MIB,
+        mostBytes: 98 * 1024 * MIB,
         roomBytes: 97 * 1024 * MIB,
         promisedBytes: 4096 * MIB,
         usedBytes: 1024 * MIB,
+        heldBytes: 512 * MIB,
+        capacityBytes: 100 * 1024 * MIB,
       },
       reservations: [],
       waiting: 3,
@@ -235,7 +248,7 @@ test("host shows what is promised beside what is there", () => {
       in use    40 MiB by running sandboxes, 0 B by paused ones
     CPUs        2
     processes   20 in use, 512 promised of 28000
-    disk        1 GiB in use of 100 GiB, 4 GiB promised of 97 GiB
+    disk        1 GiB in use of the pool's 100 GiB, 4 GiB promised of 97 GiB
     ready       2, holding 2 MiB and 4 processes, 1 GiB promised; 5 handed out, 1 missed, unused: age 1, evicted 1
     waiting     3 for room
     pressure    memory freeze (93.1 % in use, 61.5 % of the time lost to waiting for it); processes calm (12 live, 3 dead, 1 orphaned); 2 sandboxes stand still

@@ -11,10 +11,10 @@ const UNITS: Readonly<Record<Resource, readonly [name: string, unit: string, wor
 
 /** What is shown of each of them. */
 const SIDES = {
-  host: "what the host has, or the cgroups around us allow",
+  host: "the whole: what the host has, or the cgroups around us allow",
   available: "what nobody uses",
   kept: "what is kept for the host and for ourselves",
-  capacity: "what can be promised if nobody else uses anything",
+  capacity: "what can be promised if nobody else uses anything: the whole less what is kept",
   room: "what can be promised now, all promises together",
   reserved: "what is promised",
   used: "what our sandboxes hold",

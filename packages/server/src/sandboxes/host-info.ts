@@ -10,7 +10,7 @@ export async function hostInfo(
   caller: Caller,
 ): Promise<HostInfo> {
   const budget = await parts.engine.budget();
-  const { host: capacity, reserve, room, reserved } = budget;
+  const { host, reserve, capacity, room, reserved } = budget;
   const running = lives.filter((life) => life.row.status === "running").length;
   const held = { running: 0, paused: 0, pids: 0 };
   for (const { sandbox } of lives) {
@@ -23,28 +23,35 @@ export async function hostInfo(
   return {
     version: parts.version,
     memory: {
-      capacityBytes: capacity.memoryBytes,
+      totalBytes: host.memoryBytes,
       reserveBytes: reserve.memoryBytes,
+      mostBytes: capacity.memoryBytes,
       roomBytes: room.memoryBytes,
       promisedBytes: reserved.memoryBytes,
       usedBytes: held.running,
       pausedBytes: held.paused,
-      availableBytes: capacity.memoryAvailableBytes,
+      availableBytes: host.memoryAvailableBytes,
+      capacityBytes: host.memoryBytes,
     },
-    cpus: capacity.cpus,
+    cpus: host.cpus,
     pids: {
-      capacity: capacity.pids,
+      total: host.pids,
       reserve: reserve.pids,
+      most: capacity.pids,
       room: room.pids,
       promised: reserved.pids,
       used: held.pids,
+      capacity: host.pids,
     },
     disk: {
-      capacityBytes: capacity.diskBytes,
+      totalBytes: host.diskBytes,
       reserveBytes: reserve.diskBytes,
+      mostBytes: capacity.diskBytes,
       roomBytes: room.diskBytes,
       promisedBytes: reserved.diskBytes,
-      usedBytes: capacity.diskUsedBytes,
+      usedBytes: host.diskUsedBytes,
+      heldBytes: budget.used.diskBytes,
+      capacityBytes: host.diskBytes,
     },
     reservations: budget.reservations
       .filter(({ lane }) => caller.kind === "operator" || lane === caller.keyId)
