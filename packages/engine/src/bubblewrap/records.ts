@@ -69,6 +69,11 @@ interface Owner extends ProcessIdentity {
   readonly boot: string | undefined;
 }
 
+/** A sandbox that was stopped begins a new life when it is booted. */
+export function bootedAtMs({ bootedAt, createdAt }: Pick<SandboxRecord, "bootedAt" | "createdAt">): number {
+  return Date.parse(bootedAt ?? createdAt);
+}
+
 export class SandboxRecords {
   readonly directory: string;
 

@@ -3,7 +3,6 @@ import type { Duplex } from "node:stream";
 import {
   ceilingBytesOf,
   describeSandboxCause,
-  formatBytes,
   HoldfastError,
   type MemoryLimitChange,
   type ProcessRow,
@@ -15,7 +14,7 @@ import {
   type SandboxLimits,
 } from "@holdfast/protocol";
 import { FIELD, FRAME } from "@holdfast/protocol/guest";
-import { GUEST_MEMORY_BYTES, type SandboxCgroup } from "../cgroups/index.js";
+import type { SandboxCgroup } from "../cgroups/index.js";
 import type {
   Command,
   CommandSpec,
@@ -39,14 +38,15 @@ import { DiskGauge } from "../storage/disk-gauge.js";
 import { causeForCommands } from "./cause-for-commands.js";
 import { type CommandContext, RunningCommand } from "./command.js";
 import { listCommands } from "./command-list.js";
-import { dismantle, killSandboxProcesses, type Monitor, takeDown } from "./dismantle.js";
+import type { Monitor } from "./dismantle.js";
 import { Endings } from "./endings.js";
 import { takeFinalLook } from "./final-look.js";
 import { Gauge } from "./gauge.js";
 import type { HostParts } from "./host-parts.js";
 import { readProcessRows } from "./process-rows.js";
-import type { SandboxRecord } from "./records.js";
+import { bootedAtMs, type SandboxRecord } from "./records.js";
 import { SandboxBudget } from "./sandbox-budget.js";
+import { SandboxEnd } from "./sandbox-end.js";
 import { SandboxRest } from "./sandbox-rest.js";
 import { takeSnapshot } from "./snapshot.js";
 import { Standstill } from "./standstill.js";
@@ -284,10 +284,7 @@ export class BubblewrapSandbox implements Sandbox {
       return;
     }
     this.#ending = new Promise(() => {});
-    this.#wallTimer?.clear();
-    this.#budget.close();
-    this.#egress?.close();
-    this.#diskGauge.stop();
+    this.#stopAttending();
     // What stands still for a moment must not stay so.
     await this.#turns.idle();
     this.#connection.close();
@@ -335,12 +332,10 @@ export class BubblewrapSandbox implements Sandbox {
   #armWallTimer(): WallTimer | undefined {
     const { wallMs } = this.limits;
     if (wallMs === undefined) return undefined;
-    return new WallTimer(this.#bootedAtMs + wallMs, () => void this.#end({ kind: "timed_out", limitMs: wallMs }));
-  }
-
-  /** A sandbox that was stopped begins a new life when it is booted. */
-  get #bootedAtMs(): number {
-    return Date.parse(this.#record.bootedAt ?? this.#record.createdAt);
+    return new WallTimer(
+      bootedAtMs(this.#record) + wallMs,
+      () => void this.#end({ kind: "timed_out", limitMs: wallMs }),
+    );
   }
 
   #requireAlive(): void {
@@ -426,73 +421,21 @@ export class BubblewrapSandbox implements Sandbox {
   }
 
   async #finish(): Promise<SandboxEnding> {
+    this.#stopAttending();
+    this.#finalLook = takeFinalLook(this.#host.pool, this.#cgroup, this.#record.disk);
+    const end = new SandboxEnd(this.#host, { record: this.#record, cgroup: this.#cgroup, monitor: this.#monitor });
+    await end.kill();
+    this.#connection.close(this.#endedError());
+    const ending = end.describe(this.#cause ?? { kind: "lost", why: "no cause was recorded" });
+    this.#cause = ending.cause;
+    await end.leave({ keepFiles: ending.cause.kind === "stopped" });
+    return ending;
+  }
+
+  #stopAttending(): void {
     this.#wallTimer?.clear();
     this.#budget.close();
     this.#egress?.close();
     this.#diskGauge.stop();
-    this.#finalLook = takeFinalLook(this.#host.pool, this.#cgroup, this.#record.disk);
-    try {
-      await killSandboxProcesses(this.#cgroup, this.#monitor);
-    } catch (error) {
-      this.#host.log.warn(
-        { sandbox: this.id, error: HoldfastError.from(error).message },
-        "a sandbox could not be killed",
-      );
-    }
-    this.#connection.close(this.#endedError());
-    const counters = this.#lastCounters();
-    const own = this.#cause ?? { kind: "lost", why: "no cause was recorded" };
-    const cause: SandboxCause =
-      own.kind === "guest_exited" && (counters.guestOomKills ?? 0) > 0
-        ? // Not what the sandbox was given for its programs: more of that would not help.
-          {
-            kind: "guest_exited",
-            status: `killed for memory, having used up its own ${formatBytes(GUEST_MEMORY_BYTES)}`,
-          }
-        : own;
-    this.#cause = cause;
-    const ending: SandboxEnding = {
-      sandboxId: this.id,
-      cause,
-      usage: {
-        memoryPeakBytes: counters.memoryPeakBytes ?? null,
-        cpuMs: (counters.cpuUsec ?? 0) / 1000,
-        wallMs: Date.now() - this.#bootedAtMs,
-        pidsPeak: null,
-      },
-      message: describeSandboxCause(cause),
-    };
-    await this.#leave(cause.kind === "stopped");
-    return ending;
-  }
-
-  /** Nothing that fails here may keep it from ending. */
-  #lastCounters(): Partial<ReturnType<SandboxCgroup["readSandbox"]>> {
-    try {
-      return this.#cgroup.readSandbox();
-    } catch (error) {
-      const { message } = HoldfastError.from(error);
-      this.#host.log.warn({ sandbox: this.id, error: message }, "the last counters of a sandbox could not be read");
-      return {};
-    }
-  }
-
-  async #leave(keepFiles: boolean): Promise<void> {
-    const parts = { cgroup: this.#cgroup, uidSlot: this.#record.uidSlot };
-    try {
-      if (keepFiles) {
-        await takeDown(this.#host, this.id, parts);
-        this.#host.records.disown(this.id, this.#host.us);
-      } else {
-        await dismantle(this.#host, this.id, { ...parts, diskPath: this.#record.disk.path });
-      }
-    } catch (error) {
-      // The record stays, so the next sweep finds what is left.
-      if (keepFiles) this.#host.records.disown(this.id, this.#host.us, { remains: true });
-      this.#host.log.warn(
-        { left: "sandbox", sandbox: this.id, error: HoldfastError.from(error).message },
-        "a sandbox could not be removed whole",
-      );
-    }
   }
 }
