@@ -17,6 +17,7 @@ export type { AuthFor, RegistryAuth } from "./registry/credentials.js";
 export { type PullOptions, pullImage } from "./registry/pull.js";
 export { type PushOptions, type PushReport, pushImage } from "./registry/push.js";
 export { parseReference } from "./registry/reference.js";
+export { imageInfo } from "./runtime/image-info.js";
 export { namesAskedFor } from "./runtime/names-asked-for.js";
 export { type ImageSandboxRequest, planSandbox } from "./runtime/plan-sandbox.js";
 export { requireForOperator } from "./runtime/require-for-operator.js";

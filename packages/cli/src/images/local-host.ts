@@ -8,6 +8,7 @@ import type { BuildInfo, BuildLogEntry, ImageName, ImageRecord, Images, Registry
 import { type BuildLogLine, HoldfastError, type ImageInfo, type PruneResult } from "@holdfast/protocol";
 import type { Image } from "@holdfast/recipe";
 import type { EngineFlags } from "../engine-options.js";
+import { describeImage } from "./describe-image.js";
 import type {
   ContainerRequest,
   ExportRequest,
@@ -18,7 +19,6 @@ import type {
   MoveOptions,
   RegistryFlags,
 } from "./image-host.js";
-import { imageInfo } from "./image-info.js";
 import { noLog } from "./no-log.js";
 import { type LocalImages, type LocalImagesOptions, openLocalImages } from "./open-local-images.js";
 import { writeError } from "./write-error.js";
@@ -70,7 +70,7 @@ export class LocalHost implements ImageHost {
     try {
       if (signal.aborted) stop();
       await followLog(build.log(), { tell, onLog });
-      return await imageInfo(store, await build.image);
+      return await describeImage(store, await build.image);
     } finally {
       clearInterval(looking);
       signal.removeEventListener("abort", stop);
@@ -80,11 +80,11 @@ export class LocalHost implements ImageHost {
 
   async list(): Promise<readonly ImageInfo[]> {
     const { store } = this.#images;
-    return Promise.all(store.list().map((record) => imageInfo(store, record)));
+    return Promise.all(store.list().map((record) => describeImage(store, record)));
   }
 
   async get(reference: string): Promise<ImageInfo> {
-    return imageInfo(this.#images.store, this.find(reference));
+    return describeImage(this.#images.store, this.find(reference));
   }
 
   async history(reference: string): Promise<readonly HistoryLayer[]> {
@@ -117,7 +117,7 @@ export class LocalHost implements ImageHost {
     const record = this.find(reference);
     // A key's image stays the key's: a name for everybody would show it to everybody.
     this.#images.store.setName({ ...this.#nameFrom(name, "NEWNAME"), owner: record.owner }, record.id);
-    return imageInfo(this.#images.store, record);
+    return describeImage(this.#images.store, record);
   }
 
   async removeName(name: string): Promise<void> {
@@ -156,7 +156,7 @@ export class LocalHost implements ImageHost {
       platform: request.platform,
       ...options,
     });
-    return imageInfo(store, record);
+    return describeImage(store, record);
   }
 
   async export(reference: string, request: ExportRequest, options: MoveOptions): Promise<number> {
@@ -210,7 +210,7 @@ export class LocalHost implements ImageHost {
       ...registryOptions(request),
       ...options,
     });
-    return imageInfo(this.#images.store, record);
+    return describeImage(this.#images.store, record);
   }
 
   async push(

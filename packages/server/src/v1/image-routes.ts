@@ -1,7 +1,15 @@
 /** Images: listed, named, removed, moved in and out; snapshots and forks. */
 
 import { Writable } from "node:stream";
-import { exportImage, importImage, namesAskedFor, type Progress, pullImage, pushImage } from "@holdfast/images";
+import {
+  exportImage,
+  imageInfo,
+  importImage,
+  namesAskedFor,
+  type Progress,
+  pullImage,
+  pushImage,
+} from "@holdfast/images";
 import { type ForkList, HoldfastError, type SnapshotInfo, type TransferLine } from "@holdfast/protocol";
 import type { FastifyPluginAsync, FastifyReply, FastifyRequest } from "fastify";
 import { validate } from "../http/validate.js";
@@ -12,7 +20,7 @@ import { logFault } from "./errors.js";
 import { given } from "./given.js";
 import { findImage, findToRemove, nameFor, newNameFor, requireOperator } from "./image-access.js";
 import { imageBodies, imageParams, imageQueries } from "./image-schemas.js";
-import { imageInfo, namesById } from "./image-views.js";
+import { namesById } from "./image-views.js";
 import { bodyOf, expectNothing, queryOf, sandboxId } from "./input.js";
 import { beginLines, keepLinesAlive, sendLines, writeLine } from "./line-stream.js";
 import { acceptRawBodies, bodyChunks } from "./raw-body.js";
