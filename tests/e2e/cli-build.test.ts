@@ -2,9 +2,10 @@
 import { execFileSync } from "node:child_process";
 import { mkdirSync, readdirSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
-import type { BuildStepInfo, ImageInfo, MemoryReport } from "@holdfast/protocol";
+import { type BuildStepInfo, formatBytes, type ImageInfo, type MemoryReport } from "@holdfast/protocol";
 import { beforeAll, describe, expect, test } from "vitest";
 import { Screen } from "../../packages/cli/src/testing/screen.js";
+import { DEFAULT_FLOOR_BYTES } from "../helpers/needs-host.js";
 import { temporaryDirectory } from "../helpers/use-images.js";
 import { writeTinyArchive } from "./tiny-archive.js";
 import { type CliResult, useCli } from "./use-cli.js";
@@ -71,7 +72,9 @@ CMD ["cat", "/app/out"]
     expect(first.stderr).toMatch(/^#5 DONE \d+\.\ds$/m);
     expect(first.stdout.toString()).toMatch(/^image +img[a-z0-9]{20} {2}docker-app$/m);
     expect(first.stdout.toString()).toMatch(/^digest +sha256:[0-9a-f]{64}$/m);
-    expect(first.stdout.toString()).toMatch(/^runs with +at least 1 GiB of memory$/m);
+    expect(first.stdout.toString()).toMatch(
+      new RegExp(`^runs with +at least ${formatBytes(DEFAULT_FLOOR_BYTES)} of memory$`, "m"),
+    );
     expect(first.stdout.toString()).toMatch(/, 0 of 6 steps from the cache$/m);
     expect(first.stdout.toString()).toMatch(/^run it +holdfast run --image docker-app$/m);
 

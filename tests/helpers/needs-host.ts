@@ -3,6 +3,7 @@
  * test:small-host`), if it asks for no more than that. A machine without limits around us carries whatever a test is about.
  */
 import { readFileSync } from "node:fs";
+import { totalmem } from "node:os";
 import { dirname, join } from "node:path";
 
 const MIB = 1024 * 1024;
@@ -46,6 +47,12 @@ export const SERVER_DEFAULTS: Readonly<Record<string, string>> =
 /** E2B's SDK asks for 1 GiB for every template, and so for every sandbox of it, unless it is told otherwise. */
 export const TEMPLATE_DEFAULTS: { readonly memoryMB?: number } =
   AROUND.memoryBytes <= 4096 * MIB ? { memoryMB: 256 } : {};
+
+/** What an image has to start in of which nobody has said anything: a quarter of the host at most. */
+export const DEFAULT_FLOOR_BYTES = Math.min(
+  1024 * MIB,
+  Math.floor(Math.min(AROUND.memoryBytes, totalmem()) / 4 / MIB) * MIB,
+);
 
 /** As many of so many sandboxes of a size as there is room for at once. */
 export function fitting(count: number, size: { readonly memoryBytes?: number; readonly pids?: number }): number {
