@@ -4,6 +4,7 @@ import { join } from "node:path";
 import { Holdfast, Image } from "@holdfast/sdk";
 import { E2B, Template as TemplateBuilder } from "e2b";
 import { describe, expect, test } from "vitest";
+import { TEMPLATE_DEFAULTS } from "../helpers/needs-host.js";
 import { serve, startRegistry } from "../helpers/registry.js";
 import { makeImage, makeLayer, skopeoPush, tinyLayer } from "../helpers/registry-images.js";
 import { useServer } from "../helpers/use-server.js";
@@ -41,12 +42,14 @@ describe("an image of a private registry", () => {
   test("is what a template is built on, for whoever has its password", async () => {
     const reference = await startPrivateRegistry("of the private one\n");
     const { Template, Sandbox } = clientOf();
-    const refused = await failure(Template.build(TemplateBuilder().fromImage(reference), "private"));
+    const refused = await failure(Template.build(TemplateBuilder().fromImage(reference), "private", TEMPLATE_DEFAULTS));
     expect(refused.message).toMatch(/wants to know who asks|unauthorized|credentials/i);
     const wrong = { ...CREDENTIALS, password: "wrong-word" };
-    const second = await failure(Template.build(TemplateBuilder().fromImage(reference, wrong), "private"));
+    const second = await failure(
+      Template.build(TemplateBuilder().fromImage(reference, wrong), "private", TEMPLATE_DEFAULTS),
+    );
     expect(second.message).not.toContain("wrong-word");
-    await Template.build(TemplateBuilder().fromImage(reference, CREDENTIALS), "private");
+    await Template.build(TemplateBuilder().fromImage(reference, CREDENTIALS), "private", TEMPLATE_DEFAULTS);
     const sandbox = await Sandbox.create("private");
     expect(await sandbox.files.read("/app/said")).toBe("of the private one\n");
     await sandbox.kill();

@@ -5,6 +5,7 @@ import { connect } from "node:net";
 import { join } from "node:path";
 import { E2B } from "e2b";
 import { describe, expect, test } from "vitest";
+import { TEMPLATE_DEFAULTS } from "../helpers/needs-host.js";
 import { useServer } from "../helpers/use-server.js";
 import { BASH_IMAGE, useBashImage } from "./bash-image.js";
 import { failure } from "./cell.js";
@@ -27,7 +28,7 @@ describe("after a restart of the server", () => {
   test("a template is there, with its build's log", async () => {
     const { Template, Sandbox } = clientOf();
     const template = Template().fromImage(BASH_IMAGE).runCmd("echo told-before; echo kept > kept.txt");
-    const info = await Template.build(template, "lasting");
+    const info = await Template.build(template, "lasting", TEMPLATE_DEFAULTS);
     const before = await Template.getBuildStatus(info);
     await server.restart();
     const after = await Template.getBuildStatus(info);
@@ -54,7 +55,7 @@ describe("after a restart of the server", () => {
     expect(status.reason?.step).toBe("2");
     expect(status.logEntries.map(({ message }) => message)).toContain("in-the-middle");
     expect((await failure(Sandbox.create("cut"))).message).toMatch(/^404: .*No build of it is ready yet/);
-    await Template.build(make(0), "cut");
+    await Template.build(make(0), "cut", TEMPLATE_DEFAULTS);
     const sandbox = await Sandbox.create("cut");
     await sandbox.kill();
   }, 60_000);

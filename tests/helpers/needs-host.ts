@@ -40,13 +40,19 @@ const AROUND = {
   pids: leastUpwards("pids", ["pids.max"]),
 };
 
+const IS_SMALL = AROUND.memoryBytes <= 4096 * MIB;
+
+/** What a sandbox of a test's server has unless the test says otherwise. */
+export const SANDBOX_MEMORY_BYTES = (IS_SMALL ? 256 : 512) * MIB;
+
 /** A quarter of a small host for each that asks for nothing is too much for tests that have several at once. */
-export const SERVER_DEFAULTS: Readonly<Record<string, string>> =
-  AROUND.pids <= 1000 ? { HOLDFAST_SERVE_SANDBOX_PIDS: "40" } : {};
+export const SERVER_DEFAULTS: Readonly<Record<string, string>> = {
+  ...(AROUND.pids <= 1000 ? { HOLDFAST_SERVE_SANDBOX_PIDS: "40" } : {}),
+  ...(IS_SMALL ? { HOLDFAST_SERVE_SANDBOX_MEMORY_MB: `${SANDBOX_MEMORY_BYTES / MIB}` } : {}),
+};
 
 /** E2B's SDK asks for 1 GiB for every template, and so for every sandbox of it, unless it is told otherwise. */
-export const TEMPLATE_DEFAULTS: { readonly memoryMB?: number } =
-  AROUND.memoryBytes <= 4096 * MIB ? { memoryMB: 256 } : {};
+export const TEMPLATE_DEFAULTS: { readonly memoryMB?: number } = IS_SMALL ? { memoryMB: 256 } : {};
 
 /** What an image has to start in of which nobody has said anything: a quarter of the host at most. */
 export const DEFAULT_FLOOR_BYTES = Math.min(

@@ -1,4 +1,5 @@
 import { expect } from "vitest";
+import { SANDBOX_MEMORY_BYTES } from "../../helpers/needs-host.js";
 import { type Cases, failure, says } from "../cell.js";
 
 /** The server puts the port in; to JavaScript it is nothing special. */
@@ -27,7 +28,7 @@ export const lifecycleCases: Cases = {
     });
     expect(info.templateId).toBe("base");
     expect(info.cpuCount).toBeGreaterThanOrEqual(1);
-    expect(info.memoryMB).toBe(512);
+    expect(info.memoryMB * 1024 * 1024).toBe(SANDBOX_MEMORY_BYTES);
     expect(info.envdVersion).toMatch(/^\d+\.\d+\.\d+$/);
     expect(Math.abs(Date.now() - info.startedAt.getTime())).toBeLessThan(30_000);
     expect(info.endAt.getTime() - info.startedAt.getTime()).toBeGreaterThan(99_000);
@@ -137,7 +138,7 @@ export const lifecycleCases: Cases = {
       expect(Math.abs(Date.now() - metric.timestamp.getTime())).toBeLessThan(60_000);
       expect(metric.cpuCount).toBeGreaterThanOrEqual(1);
       expect(metric.cpuUsedPct).toBeGreaterThanOrEqual(0);
-      expect(metric.memTotal).toBe(512 * 1024 * 1024);
+      expect(metric.memTotal).toBe(SANDBOX_MEMORY_BYTES);
       expect(metric.memUsed).toBeLessThanOrEqual(metric.memTotal);
       expect(metric.diskTotal).toBeGreaterThan(0);
       expect(metric.diskUsed).toBeLessThan(metric.diskTotal);

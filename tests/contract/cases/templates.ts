@@ -222,7 +222,7 @@ export const templateCases: Cases = {
     const { name } = await build(cell, template);
     expect(await output(cell, name, "cat /tmp/up; ps -o args | grep '[s]leep 10'")).toBe("up\nsleep 1000\n");
     const broken = cell.client.Template().fromImage(BASH_IMAGE).setStartCmd("exit 3", cell.sdk.waitForFile("/tmp/up"));
-    const error = await failure(cell.client.Template.build(broken, freshName(cell)));
+    const error = await failure(cell.client.Template.build(broken, freshName(cell), TEMPLATE_DEFAULTS));
     expect(error).toBeInstanceOf(cell.sdk.BuildError);
     expect(error.message).toContain("start command");
   }),
