@@ -205,11 +205,14 @@ static void __attribute__((noreturn)) done_with(struct worker *worker, int fd, c
 
 /*
  * Until now the file had another name, or none. So that whoever watches hears of a write under this one, it is changed
- * once more in a way that changes nothing: a hole is made where no byte is.
+ * once more in a way that changes nothing: a hole is made where no byte is. A new file is given the rights that it has
+ * before that: a create, a chmod and a write are what E2B's clients hear of, and count on.
  */
 static void announce_write(const struct target *target) {
     int fd = openat(target->directory, target->name, O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
     if (fd < 0) return; /* gone already: that is news of its own */
+    struct stat status;
+    if (!target->exists && fstat(fd, &status) == 0) (void)!fchmod(fd, status.st_mode & 07777);
     (void)!fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, BEYOND_ANY_BYTE, 4096);
     close(fd);
 }

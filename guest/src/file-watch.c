@@ -66,6 +66,14 @@ static void emit(uint64_t event, const char *name) {
     worker_send(watcher.worker, &message);
 }
 
+/* All that has happened so far has been told. */
+static void emit_ready(void) {
+    struct message message;
+    message_begin(&message, FRAME_NOTE, 0, watcher.worker->stream);
+    message_u64(&message, FIELD_NOTE_KIND, NOTE_READY);
+    worker_send(watcher.worker, &message);
+}
+
 /* The watched directory itself is gone from its place. */
 static void __attribute__((noreturn)) finish(uint64_t event) {
     emit(event, "");
@@ -118,6 +126,12 @@ static int open_below(const char *relative, int *out) {
     }
     *out = fd;
     return 0;
+}
+
+/* Then somebody has written to it, whether or not we were there to see. */
+static bool has_content(int directory, const char *name) {
+    struct stat status;
+    return fstatat(directory, name, &status, AT_SYMLINK_NOFOLLOW) == 0 && status.st_size > 0;
 }
 
 struct place {
@@ -174,8 +188,10 @@ static int sync_tree(int fd, int parent, const char *name, const char *relative,
             const char *path = walk_path(&walk);
             /* At the top the walk's root has no name, and its paths begin with a slash. */
             if (path && strlen(path) <= ENTRY_PATH_MAX) {
-                emit(WATCH_EVENT_CREATE, path[0] == '/' ? path + 1 : path);
+                const char *reported = path[0] == '/' ? path + 1 : path;
+                emit(WATCH_EVENT_CREATE, reported);
                 seen_add(place->watch, item.name);
+                if (item.type == DT_REG && has_content(chain_fd(&walk.chain), item.name)) emit(WATCH_EVENT_WRITE, reported);
             }
         }
         if (!watcher.recursive || (item.type != DT_DIR && item.type != DT_UNKNOWN)) continue;
@@ -318,6 +334,18 @@ static void read_events(void) {
     }
 }
 
+/* The host's frames, which are nothing but EOFs: each asks for what has happened until now, and to be told when that is it. */
+static void answer_host(void) {
+    static size_t received; /* of headers that came in part */
+    uint8_t bytes[64 * HEADER_BYTES];
+    ssize_t got = recv(watcher.worker->socket, bytes, sizeof bytes, MSG_DONTWAIT);
+    if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) worker_vanish();
+    if (got < 0) return;
+    received += (size_t)got;
+    read_events();
+    for (; received >= HEADER_BYTES; received -= HEADER_BYTES) emit_ready();
+}
+
 static void __attribute__((noreturn)) run(void) {
     for (;;) {
         bool unsettled = node_table.detached_count > 0 || seen_any();
@@ -328,12 +356,7 @@ static void __attribute__((noreturn)) run(void) {
         int ready = poll(fds, 2, unsettled ? SETTLE_MS : -1);
         if (ready < 0 && errno != EINTR) worker_fail_path(watcher.worker, errno, watcher.path);
         if (fds[1].revents & (POLLHUP | POLLERR | POLLRDHUP | POLLNVAL)) worker_vanish();
-        if (fds[1].revents & POLLIN) {
-            /* Nothing is expected from there; take it, so that it does not wake us for ever. */
-            uint8_t bytes[256];
-            ssize_t got = recv(watcher.worker->socket, bytes, sizeof bytes, MSG_DONTWAIT);
-            if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) worker_vanish();
-        }
+        if (fds[1].revents & POLLIN) answer_host();
         if (fds[0].revents & POLLIN) read_events();
         /* The queue has been read to its end since. */
         if (now_ms() - watcher.last_sync_ms >= SETTLE_MS) seen_clear();
@@ -395,9 +418,6 @@ void file_watch(struct worker *worker) {
                     "fs.inotify.max_user_watches)", path, WATCH_DIRECTORIES_MAX);
     if (error) worker_fail_path(worker, error, path);
 
-    struct message message;
-    message_begin(&message, FRAME_NOTE, 0, worker->stream);
-    message_u64(&message, FIELD_NOTE_KIND, NOTE_READY);
-    worker_send(worker, &message);
+    emit_ready();
     run();
 }

@@ -185,8 +185,10 @@ static void worker_data(struct stream *stream, const uint8_t *bytes, size_t leng
     feed(worker_of(stream), FRAME_DATA, bytes, length);
 }
 
+/* Of an upload it is the end. A watch is asked by it to tell all that has happened, and say when it has. */
 static void worker_end(struct stream *stream) {
-    if (worker_of(stream)->type == FRAME_WRITE) feed(worker_of(stream), FRAME_EOF, NULL, 0);
+    uint8_t type = worker_of(stream)->type;
+    if (type == FRAME_WRITE || type == FRAME_WATCH) feed(worker_of(stream), FRAME_EOF, NULL, 0);
 }
 
 static void worker_ready(struct watch *watch, uint32_t events) {

@@ -62,6 +62,26 @@ for (const variant of variants)
       await w.hangUp();
     });
 
+    test("asked, it says when all that has happened so far is told", async () => {
+      const p = fresh();
+      const w = await watch(p);
+      const answers = () => w.frames.filter((f) => f.NOTE_KIND === wire.NOTE_READY).length;
+      for (let round = 1; round <= 20; round++) {
+        fs.writeFileSync(`${p}/${round}`, "x");
+        w.eof();
+        await w.until(() => answers() > round);
+        assert.ok(w.events().includes(`write ${round}`));
+      }
+      // In pieces, and several at once.
+      const eof = Buffer.from([0, 0, 0, 0, wire.FRAME_EOF, 0, 0, 0, 0, 0, 0, 0]);
+      const many = Buffer.concat(Array.from({ length: 100 }, () => eof));
+      w.socket.write(many.subarray(0, 7));
+      await new Promise((resolve) => setTimeout(resolve, 50));
+      w.socket.write(many.subarray(7));
+      await w.until(() => answers() === 121);
+      await w.hangUp();
+    });
+
     test("recursive: nothing is missed in new directories, and nothing comes twice", async () => {
       for (let round = 0; round < 12; round++) {
         const p = fresh();

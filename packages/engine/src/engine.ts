@@ -166,9 +166,15 @@ export interface FileEntry {
 }
 
 export interface WatchEvent {
-  readonly kind: "create" | "write" | "remove" | "rename" | "chmod" | "overflow";
+  /** `caught_up`: what had happened when that was asked for has all been told. */
+  readonly kind: "create" | "write" | "remove" | "rename" | "chmod" | "overflow" | "caught_up";
   /** Relative to the watched directory. */
   readonly name: string;
+}
+
+export interface Watch extends AsyncIterable<WatchEvent> {
+  /** For readers who want to know of all that has happened until now: `caught_up` comes behind it, once for each call. */
+  catchUp(): void;
 }
 
 export interface WriteOptions {
@@ -199,7 +205,7 @@ export interface SandboxFiles {
   watch(
     path: string,
     options?: { readonly user?: string; readonly recursive?: boolean; readonly signal?: AbortSignal },
-  ): Promise<AsyncIterable<WatchEvent>>;
+  ): Promise<Watch>;
 }
 
 export interface SandboxStats {

@@ -1,6 +1,32 @@
-import type { FilesystemEvent } from "e2b";
+import type { FilesystemEvent, Sandbox } from "e2b";
 import { expect } from "vitest";
-import { type Cases, failure } from "../cell.js";
+import { type Cases, type Cell, failure } from "../cell.js";
+
+const ENVD_PORT = 49_983;
+
+/** A watch that is asked for its events, which E2B's Python client has instead of a stream. */
+async function poll(cell: Cell, sandbox: Sandbox, path: string, recursive: boolean) {
+  const token = (sandbox as unknown as { envdAccessToken: string }).envdAccessToken;
+  async function call<T>(method: string, body: object): Promise<T> {
+    const response = await cell.reach(sandbox, ENVD_PORT, `/filesystem.Filesystem/${method}`, {
+      method: "POST",
+      headers: { "Content-Type": "application/json", "X-Access-Token": token },
+      body: JSON.stringify(body),
+    });
+    expect(response.status, method).toBe(200);
+    return (await response.json()) as T;
+  }
+  const { watcherId } = await call<{ watcherId: string }>("CreateWatcher", { path, recursive });
+  return {
+    async news(): Promise<string[]> {
+      const { events = [] } = await call<{ events?: { type: string; name: string }[] }>("GetWatcherEvents", {
+        watcherId,
+      });
+      return events.map(({ type, name }) => `${type.replace("EVENT_TYPE_", "").toLowerCase()} ${name}`);
+    },
+    stop: () => call("RemoveWatcher", { watcherId }),
+  };
+}
 
 function recorder() {
   const events: FilesystemEvent[] = [];
@@ -85,5 +111,26 @@ export const watchCases: Cases = {
         .catch((error: unknown) => reject(error as Error));
     });
     expect(await ended).toBeInstanceOf(sdk.TimeoutError);
+  },
+
+  "whoever asks for events finds all that was done before": async (cell) => {
+    const { sandbox } = cell;
+    await sandbox.commands.run("mkdir -p /tmp/polled/deep");
+    for (let round = 0; round < 10; round++) {
+      const watch = await poll(cell, sandbox, "/tmp/polled", true);
+      const name = `deep/file-${round}`;
+      await sandbox.files.write(`/tmp/polled/${name}`, "new");
+      expect(await watch.news()).toEqual([`create ${name}`, `chmod ${name}`, `write ${name}`]);
+      await sandbox.files.write(`/tmp/polled/${name}`, "once more");
+      expect((await watch.news())[0]).toBe(`write ${name}`);
+      await sandbox.files.makeDir(`/tmp/polled/made-${round}`);
+      await sandbox.files.write(`/tmp/polled/made-${round}/file`, "x");
+      const news = await watch.news();
+      expect(news).toContain(`create made-${round}`);
+      expect(news).toContain(`create made-${round}/file`);
+      expect(news).toContain(`write made-${round}/file`);
+      expect(await watch.news()).toEqual([]);
+      await watch.stop();
+    }
   },
 };

@@ -206,6 +206,18 @@ export function describeFiles(open: OpenEngine): void {
         expect(names).toContain(name);
     });
 
+    it("are all told of when a watch has caught up, those that were just written too", async () => {
+      const sandbox = await use.create();
+      const watch = await sandbox.files.watch("/tmp");
+      const iterator = watch[Symbol.asyncIterator]();
+      for (let round = 0; round < 20; round++) {
+        await sandbox.files.write(`/tmp/${round}`, "x");
+        watch.catchUp();
+        const seen = await until(iterator, ({ kind }) => kind === "caught_up");
+        expect(seen.slice(0, -1)).toEqual(["create", "chmod", "write"].map((kind) => ({ kind, name: String(round) })));
+      }
+    });
+
     it("are no longer watched after the caller's signal", async () => {
       const sandbox = await use.create();
       const controller = new AbortController();

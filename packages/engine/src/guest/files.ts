@@ -12,7 +12,7 @@ import {
   ProtocolError,
   WATCH_EVENT,
 } from "@holdfast/protocol/guest";
-import type { FileEntry, SandboxFiles, WatchEvent, WriteOptions } from "../engine.js";
+import type { FileEntry, SandboxFiles, Watch, WatchEvent, WriteOptions } from "../engine.js";
 import type { GuestConnection, GuestStream } from "./connection.js";
 import { CreditQueue } from "./credit-queue.js";
 
@@ -255,15 +255,16 @@ export class GuestFiles implements SandboxFiles {
   async watch(
     path: string,
     options: { user?: string; recursive?: boolean; signal?: AbortSignal } = {},
-  ): Promise<AsyncIterable<WatchEvent>> {
+  ): Promise<Watch> {
     if (options.signal?.aborted) throw new HoldfastError("canceled", "the watch was canceled");
     let ready: () => void = () => {};
     let failed: (reason: Error) => void = () => {};
+    let asked = 0;
     const standing = new Promise<void>((resolve, reject) => {
       ready = resolve;
       failed = reject;
     });
-    const { queue, cancel } = this.#notes<WatchEvent>(
+    const { queue, cancel, sendEof } = this.#notes<WatchEvent>(
       FRAME.WATCH,
       [
         [FIELD.PATH, pathField(path)],
@@ -273,7 +274,9 @@ export class GuestFiles implements SandboxFiles {
       (note) => {
         if (note.number(FIELD.NOTE_KIND) === NOTE.READY) {
           ready();
-          return undefined;
+          if (asked === 0) return undefined;
+          asked -= 1;
+          return { kind: "caught_up", name: "" };
         }
         const kind = EVENT_NAMES[note.number(FIELD.EVENT) ?? 0];
         if (kind === undefined) throw new ProtocolError("the guest sent a watch event of no known kind");
@@ -283,7 +286,13 @@ export class GuestFiles implements SandboxFiles {
     );
     options.signal?.addEventListener("abort", cancel, { once: true });
     await standing;
-    return queue;
+    return {
+      [Symbol.asyncIterator]: () => queue[Symbol.asyncIterator](),
+      catchUp() {
+        asked += 1;
+        sendEof();
+      },
+    };
   }
 
   /** Every request goes through here: what is begun while there is no memory for it fails for reasons that nobody understands. */
@@ -308,7 +317,7 @@ export class GuestFiles implements SandboxFiles {
     fields: FieldList,
     parse: (note: Fields) => T | undefined,
     onEnded?: (reason: HoldfastError) => void,
-  ): { readonly queue: CreditQueue<T>; readonly cancel: () => void } {
+  ): { readonly queue: CreditQueue<T>; readonly cancel: () => void; readonly sendEof: () => void } {
     let stream: GuestStream | undefined;
     let isCanceled = false;
     let owed = 0;
@@ -343,6 +352,6 @@ export class GuestFiles implements SandboxFiles {
     this.#ready()
       .then(open)
       .catch((reason) => onEnd(HoldfastError.from(reason)));
-    return { queue, cancel };
+    return { queue, cancel, sendEof: () => stream?.sendEof(CHANNEL.in) };
   }
 }

@@ -117,6 +117,7 @@ export function fileRoutes(parts: ServerParts, streams: OpenStreams): FastifyPlu
       keepLinesAlive(stream);
       await writeLine(stream, { type: "ready" } satisfies WatchLine);
       for await (const { kind, name } of until(events, [stream.closed, at.live.gone])) {
+        if (kind === "caught_up") continue; // an answer, and nobody here asks
         if (!(await writeLine(stream, { type: "event", kind, name } satisfies WatchLine))) return;
       }
       if (!stream.closed.aborted) throw await whyGone(sandboxes, at.caller, at.live.id);

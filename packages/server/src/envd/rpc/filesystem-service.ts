@@ -53,7 +53,7 @@ async function* watchDirectory(
   const options = watchOptions(request, call);
   const { keepaliveMs, live } = call;
   const stop = new AbortController();
-  const items = await openWatch(live.sandbox.files, options, stop.signal);
+  const { items } = await openWatch(live.sandbox.files, options, stop.signal);
   const reader = new PatientReader(items, {
     idleMs: keepaliveMs,
     stops: [live.gone, call.signal],
@@ -71,7 +71,7 @@ async function* watchDirectory(
       }
       if (turn.kind === "idle") yield { event: { case: "keepalive", value: {} } };
       else if (turn.item.kind === "lost") throw eventsWereLost(options.path);
-      else yield { event: { case: "filesystem", value: turn.item.event } };
+      else if (turn.item.kind === "event") yield { event: { case: "filesystem", value: turn.item.event } };
     }
   } finally {
     reader.close();
@@ -118,8 +118,8 @@ export function createFilesystemService(): ServiceImpl<typeof Filesystem> {
       return { watcherId: await watchers.create(call.live, watchOptions(request, call)) };
     },
 
-    getWatcherEvents(request, context) {
-      return { events: watchers.take(new Call(context).live, request.watcherId) };
+    async getWatcherEvents(request, context) {
+      return { events: await watchers.take(new Call(context).live, request.watcherId) };
     },
 
     removeWatcher(request, context) {

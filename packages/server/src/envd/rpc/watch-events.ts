@@ -15,10 +15,18 @@ export interface WatchOptions {
 }
 
 export type FilesystemEventInit = MessageInitShape<typeof FilesystemEventSchema>;
-/** `lost`: there was more than could be told, and the watch goes on. */
-export type WatchItem = { readonly kind: "event"; readonly event: FilesystemEventInit } | { readonly kind: "lost" };
+/** `lost`: there was more than could be told, and the watch goes on. `caught_up`: the answer to a `catchUp`. */
+export type WatchItem =
+  | { readonly kind: "event"; readonly event: FilesystemEventInit }
+  | { readonly kind: "lost" }
+  | { readonly kind: "caught_up" };
 
-const TYPES: Readonly<Record<Exclude<WatchEvent["kind"], "overflow">, EventType>> = {
+export interface OpenWatch {
+  readonly items: AsyncIterable<WatchItem>;
+  catchUp(): void;
+}
+
+const TYPES: Readonly<Record<Exclude<WatchEvent["kind"], "overflow" | "caught_up">, EventType>> = {
   create: EventType.CREATE,
   write: EventType.WRITE,
   remove: EventType.REMOVE,
@@ -44,17 +52,13 @@ async function describe(files: SandboxFiles, path: string, options: WatchOptions
 }
 
 /** Resolves when the watch stands. Nothing is missed from then on. */
-export async function openWatch(
-  files: SandboxFiles,
-  options: WatchOptions,
-  signal: AbortSignal,
-): Promise<AsyncGenerator<WatchItem>> {
+export async function openWatch(files: SandboxFiles, options: WatchOptions, signal: AbortSignal): Promise<OpenWatch> {
   const root = options.includeEntry ? (await files.stat(options.path, options.user)).path : options.path;
-  const events = await files.watch(root, { ...options.user, recursive: options.recursive, signal });
-  return (async function* () {
-    for await (const { kind, name } of events) {
-      if (kind === "overflow") {
-        yield { kind: "lost" };
+  const watch = await files.watch(root, { ...options.user, recursive: options.recursive, signal });
+  async function* items(): AsyncGenerator<WatchItem> {
+    for await (const { kind, name } of watch) {
+      if (kind === "overflow" || kind === "caught_up") {
+        yield { kind: kind === "overflow" ? "lost" : kind };
         continue;
       }
       const entry =
@@ -62,5 +66,6 @@ export async function openWatch(
       // The directory itself is "." to E2B.
       yield { kind: "event", event: { name: name === "" ? "." : name, type: TYPES[kind], ...entry } };
     }
-  })();
+  }
+  return { items: items(), catchUp: () => watch.catchUp() };
 }

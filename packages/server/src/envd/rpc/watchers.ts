@@ -3,11 +3,13 @@
  * so many and no more, and for each of them so many events and no more.
  */
 import { randomBytes } from "node:crypto";
+import { setTimeout as sleep } from "node:timers/promises";
 import { HoldfastError } from "@holdfast/protocol";
 import type { LiveSandbox } from "../../sandboxes/types.js";
 import {
   eventsWereLost,
   type FilesystemEventInit,
+  type OpenWatch,
   openWatch,
   type WatchItem,
   type WatchOptions,
@@ -17,6 +19,8 @@ const MOST_WATCHERS = 32;
 const MOST_WAITING_BYTES = 1024 * 1024;
 const EVENT_BYTES = 256;
 const ENTRY_BYTES = 1024;
+/** A guest from before it could be asked gives no answer, and one that stands still none in time. */
+const CATCH_UP_MS = 1000;
 
 function sizeOf(event: FilesystemEventInit): number {
   const { entry } = event;
@@ -31,9 +35,15 @@ function sizeOf(event: FilesystemEventInit): number {
 class Watcher {
   readonly #path: string;
   readonly #stop = new AbortController();
+  #watch: OpenWatch | undefined;
   #events: FilesystemEventInit[] = [];
   #waitingBytes = 0;
+  /** Of those who have asked for all until now, oldest first. */
+  readonly #asking: (() => void)[] = [];
+  /** An answer did not come in time: nobody waits again before it is there. */
+  #overdue = false;
   #lost = false;
+  #ended = false;
   #failure: unknown;
 
   constructor(path: string) {
@@ -41,12 +51,13 @@ class Watcher {
   }
 
   async open(live: LiveSandbox, options: WatchOptions): Promise<void> {
-    const items = await openWatch(live.sandbox.files, options, this.#stop.signal);
-    void this.#collect(items);
+    this.#watch = await openWatch(live.sandbox.files, options, this.#stop.signal);
+    void this.#collect(this.#watch.items);
   }
 
-  /** What has happened since the last time. */
-  take(): FilesystemEventInit[] {
+  /** What has happened since the last time, until now: whoever wrote a file before asking finds it. */
+  async take(): Promise<FilesystemEventInit[]> {
+    await this.#catchUp();
     if (this.#lost) {
       this.#lost = false;
       throw eventsWereLost(this.#path);
@@ -61,16 +72,38 @@ class Watcher {
     this.#drop();
   }
 
+  async #catchUp(): Promise<void> {
+    if (this.#watch === undefined || this.#ended || this.#overdue) return;
+    const inTime = new AbortController();
+    const caughtUp = new Promise<void>((resolve) => {
+      this.#asking.push(resolve);
+    });
+    this.#watch.catchUp();
+    const tooLong = sleep(CATCH_UP_MS, true, { signal: inTime.signal }).catch(() => false);
+    this.#overdue = (await Promise.race([caughtUp, tooLong])) === true;
+    inTime.abort();
+  }
+
   async #collect(items: AsyncIterable<WatchItem>): Promise<void> {
     try {
       for await (const item of items) {
-        if (item.kind === "event" && this.#keep(item.event)) continue;
-        this.#lost = true;
-        this.#drop();
+        if (item.kind === "caught_up") this.#answered();
+        else if (item.kind === "lost" || !this.#keep(item.event)) {
+          this.#lost = true;
+          this.#drop();
+        }
       }
     } catch (error) {
       this.#failure = error;
+    } finally {
+      this.#ended = true;
+      for (const tell of this.#asking.splice(0)) tell();
     }
+  }
+
+  #answered(): void {
+    this.#overdue = false;
+    this.#asking.shift()?.();
   }
 
   #keep(event: FilesystemEventInit): boolean {
@@ -110,7 +143,7 @@ export class Watchers {
     return id;
   }
 
-  take(live: LiveSandbox, id: string): FilesystemEventInit[] {
+  async take(live: LiveSandbox, id: string): Promise<FilesystemEventInit[]> {
     return this.#find(live, id).take();
   }
 
