@@ -174,7 +174,16 @@ export const fileCases: Cases = {
   "a directory is made once": async ({ sandbox }) => {
     expect(await sandbox.files.makeDir("/tmp/made/with/parents")).toBe(true);
     expect(await sandbox.files.makeDir("/tmp/made/with/parents")).toBe(false);
-    expect(await sandbox.files.getInfo("/tmp/made")).toMatchObject({ owner: "user", permissions: "drwxr-xr-x" });
+    const made = await sandbox.files.getInfo("/tmp/made/with/parents");
+    expect(made).toMatchObject({ type: "dir", owner: "user", permissions: "drwxr-xr-x" });
+    expect(made.size).toBeGreaterThan(0);
+  },
+
+  "a file of the kernel's, which has no size, is read whole": async ({ sandbox }) => {
+    const path = "/proc/sys/kernel/random/boot_id";
+    const { stdout } = await sandbox.commands.run(`cat ${path}`);
+    expect(await sandbox.files.read(path)).toBe(stdout);
+    expect(await sandbox.files.read(path, { gzip: true })).toBe(stdout);
   },
 
   "a file moves, with a directory made for it": async ({ sandbox, sdk }) => {
@@ -223,6 +232,17 @@ export const fileCases: Cases = {
     expect((await sandbox.files.getInfo("/tmp/tagged")).metadata).toEqual({ other: "1", outside: "yes" });
     await sandbox.files.write("/tmp/tagged", "z");
     expect((await sandbox.files.getInfo("/tmp/tagged")).metadata).toBeUndefined();
+  },
+
+  "metadata goes with every file of a write, and with a file that moves": async ({ sandbox }) => {
+    const metadata = { source: "many" };
+    const files = ["one", "two"].map((name) => ({ path: `/tmp/tagged-many/${name}`, data: name }));
+    for (const { path, metadata: written } of await sandbox.files.writeFiles(files, { metadata })) {
+      expect(written).toEqual(metadata);
+      expect((await sandbox.files.getInfo(path)).metadata).toEqual(metadata);
+    }
+    const moved = await sandbox.files.rename("/tmp/tagged-many/one", "/tmp/tagged-many/three");
+    expect(moved.metadata).toEqual(metadata);
   },
 
   "a link shows what it leads to": async ({ sandbox, sdk }) => {

@@ -2,14 +2,19 @@ import { once } from "node:events";
 import { readFileSync } from "node:fs";
 import type { CommandHandle, Sandbox } from "e2b";
 import { expect, onTestFinished } from "vitest";
+import { issueAuthority } from "../../../packages/server/src/tls/issue.js";
 import { type Cases, says, sha256 } from "../cell.js";
 
 const WEB_SERVER = readFileSync(new URL("../fixtures/web-server.py", import.meta.url), "utf8");
 
-/** Until the end of the test. */
-async function serve(sandbox: Sandbox, port: number, address = "0.0.0.0"): Promise<CommandHandle> {
+/** The server puts the port in; to JavaScript it is nothing special. */
+const MASKED_HOST = ["masked.example.com:$", "{PORT}"].join("");
+const CHROME = "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/140.0.0.0 Safari/537.36";
+
+/** Until the end of the test. `certificate`: a file inside, and the server speaks TLS. */
+async function serve(sandbox: Sandbox, port: number, address = "0.0.0.0", certificate = ""): Promise<CommandHandle> {
   await sandbox.files.write("/tmp/web-server.py", WEB_SERVER);
-  const command = await sandbox.commands.run(`exec python3 /tmp/web-server.py ${address} ${port}`, {
+  const command = await sandbox.commands.run(`exec python3 /tmp/web-server.py ${address} ${port} ${certificate}`, {
     background: true,
     timeoutMs: 0,
   });
@@ -118,6 +123,43 @@ export const hostCases: Cases = {
     const html = await page.text();
     expect(html).toMatch(/<html/i);
     expect(html).toContain("9999");
+    // By its name alone, as E2B tells browsers from programs.
+    const shown = await reach(sandbox, 9999, "/", { headers: { "User-Agent": CHROME } });
+    expect(shown.status).toBe(502);
+    expect(await shown.text()).toContain("<title>Closed Port Error</title>");
+  },
+
+  "a server that speaks TLS is reached on a port that is named so": {
+    // The older one cannot name any.
+    in: ({ version }) => version === "2.51",
+    run: async ({ create, reach, openWebSocket }) => {
+      const sandbox = await create({ network: { httpsPorts: [8443, 8444] } });
+      const { certificate, key } = await issueAuthority("inside.test", Date.now());
+      await sandbox.files.write("/tmp/both.pem", `${key}\n${certificate}`);
+      await serve(sandbox, 8443, "127.0.0.1", "/tmp/both.pem");
+      const body = Buffer.alloc(1024 * 1024, "abcdefghijk");
+      const response = await reach(sandbox, 8443, "/", { method: "POST", body });
+      expect(response.status).toBe(200);
+      expect(sha256(new Uint8Array(await response.arrayBuffer()))).toBe(sha256(body));
+      const socket = openWebSocket(sandbox, 8443, "/socket");
+      await once(socket, "open");
+      socket.send("through TLS");
+      expect(String((await once(socket, "message"))[0])).toBe("through TLS");
+      socket.terminate();
+      expect((await sandbox.getInfo()).network?.httpsPorts).toEqual([8443, 8444]);
+
+      await serve(sandbox, 8444);
+      const plain = await reach(sandbox, 8444, "/");
+      expect(plain.status).toBe(502);
+      expect(await plain.json()).toMatchObject({ message: expect.stringContaining("does not speak TLS"), port: 8444 });
+    },
+  },
+
+  "a program sees the host that it is to see": async ({ create, reach }) => {
+    const sandbox = await create({ network: { maskRequestHost: MASKED_HOST } });
+    await serve(sandbox, 8010);
+    const facts = (await (await reach(sandbox, 8010, "/")).json()) as Facts;
+    expect(facts.headers.host).toBe("masked.example.com:8010");
   },
 
   "a sandbox that has ended is not found behind its name": async ({ create, reach }) => {
@@ -128,7 +170,8 @@ export const hostCases: Cases = {
     const response = await reach(sandbox, 8008, "/");
     expect(response.status).toBe(502);
     expect(await response.json()).toMatchObject({
-      message: expect.stringMatching(/^The sandbox was not found/),
+      sandboxId: sandbox.sandboxId,
+      message: "The sandbox was not found",
       code: 502,
     });
   },

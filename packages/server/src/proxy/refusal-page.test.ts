@@ -14,6 +14,8 @@ test("everything that is shown is escaped", () => {
 });
 
 test("a page says what to do", () => {
-  expect(renderRefusalPage({ status: 502, message: "m", port: 3000 })).toContain("Nothing listens on port 3000");
+  const closed = renderRefusalPage({ status: 502, message: "m", port: 3000 });
+  expect(closed).toContain("Nothing listens on port 3000");
+  expect(closed).toContain("<title>Closed Port Error</title>");
   expect(renderRefusalPage({ status: 403, message: "m" })).toContain("e2b-traffic-access-token");
 });

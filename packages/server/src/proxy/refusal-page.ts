@@ -43,6 +43,8 @@ dd { margin: 0; font-family: ui-monospace, "SF Mono", Menlo, Consolas, monospace
 `;
 
 interface Wording {
+  /** In the browser's tab, where it is not the heading. */
+  readonly tab?: string;
   readonly title: string;
   readonly hint: string;
 }
@@ -50,6 +52,8 @@ interface Wording {
 function wordingOf({ status, port, ending, message }: PageFacts): Wording {
   if (status === 502 && port !== undefined) {
     return {
+      // E2B's words, which programs look for.
+      tab: "Closed Port Error",
       title: `Nothing listens on port ${port}`,
       hint: "The sandbox is running. Start a server on this port inside it, then load this page again.",
     };
@@ -74,7 +78,7 @@ function wordingOf({ status, port, ending, message }: PageFacts): Wording {
 }
 
 export function renderRefusalPage(facts: PageFacts): string {
-  const { title, hint } = wordingOf(facts);
+  const { title, hint, tab = title } = wordingOf(facts);
   const rows = [
     ["Sandbox", facts.sandboxId],
     ["Port", facts.port?.toString()],
@@ -89,7 +93,7 @@ export function renderRefusalPage(facts: PageFacts): string {
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="robots" content="noindex">
-<title>${escapeHtml(title)}</title>
+<title>${escapeHtml(tab)}</title>
 <style>${STYLE}</style>
 </head>
 <body>

@@ -16,9 +16,14 @@ export interface Refusal {
 export const SANDBOX_NOT_FOUND = "The sandbox was not found";
 export const PORT_NOT_OPEN = "The sandbox is running but port is not open";
 
-/** A browser that shows a page asks for HTML; a script in one does not. */
-export function wantsPage(request: IncomingMessage): boolean {
-  return (request.headers.accept ?? "").toLowerCase().includes("text/html");
+/** Every browser calls itself so, since the days of the first. */
+const BROWSER = /^Mozilla\//;
+
+/** A browser gets a page, as from E2B, unless what runs in it says that it wants JSON. */
+export function wantsPage(request: Pick<IncomingMessage, "headers">): boolean {
+  const accept = (request.headers.accept ?? "").toLowerCase();
+  if (accept.includes("text/html")) return true;
+  return BROWSER.test(request.headers["user-agent"] ?? "") && !accept.includes("json");
 }
 
 function toBody({ status, message, sandboxId, port, ending }: Refusal): Record<string, unknown> {

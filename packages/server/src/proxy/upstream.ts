@@ -7,6 +7,7 @@ import type { ServerParts } from "../parts.js";
 import type { LiveSandbox, Sandboxes } from "../sandboxes/types.js";
 import type { SandboxRow } from "../store/store.js";
 import { PORT_NOT_OPEN, type Refusal, SANDBOX_NOT_FOUND } from "./refusal.js";
+import { secureUpstream } from "./secure-upstream.js";
 
 /** For one sandbox. What is above would be somebody who opens and never reads. */
 const MAX_CONNECTIONS = 1000;
@@ -61,6 +62,24 @@ async function dialInTime({ live, port }: ProxyTarget): Promise<Duplex> {
   throw new HoldfastError("engine_fault", `port ${port} did not accept a connection within ${DIAL_TIMEOUT_MS} ms`);
 }
 
+/** One of the ports that were named as those of HTTPS servers when the sandbox was made. */
+function isHttpsPort({ live, port }: ProxyTarget): boolean {
+  const ports = live.row.network.settings?.httpsPorts;
+  return Array.isArray(ports) && ports.includes(port);
+}
+
+async function secure(socket: Duplex, { live, port }: ProxyTarget): Promise<Dialled> {
+  try {
+    const secured = await secureUpstream(socket);
+    secured.on("error", () => {});
+    return { socket: secured };
+  } catch {
+    const message =
+      "The sandbox is running but the server on the port does not speak TLS, as its httpsPorts say it does";
+    return { refusal: { status: 502, sandboxId: live.id, message, port } };
+  }
+}
+
 export class Upstream {
   readonly #sandboxes: ServerParts["sandboxes"];
   readonly #connections = new WeakMap<LiveSandbox, number>();
@@ -74,16 +93,17 @@ export class Upstream {
     const refusal = this.#refusalOf(request, target);
     if (refusal !== undefined) return { refusal };
     this.#count(live, 1);
+    let socket: Duplex;
     try {
-      const socket = await dialInTime(target);
-      socket.once("close", () => this.#count(live, -1));
-      // It may break long after whoever used it has stopped listening.
-      socket.on("error", () => {});
-      return { socket };
+      socket = await dialInTime(target);
     } catch (error) {
       this.#count(live, -1);
       return { refusal: refusalOfDial(error, target) };
     }
+    socket.once("close", () => this.#count(live, -1));
+    // It may break long after whoever used it has stopped listening.
+    socket.on("error", () => {});
+    return isHttpsPort(target) ? secure(socket, target) : { socket };
   }
 
   #count(live: LiveSandbox, change: number): void {

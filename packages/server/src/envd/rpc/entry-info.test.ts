@@ -34,6 +34,12 @@ describe("a file as E2B describes it", () => {
     });
   });
 
+  test("has a size above 0 if it is a directory, whatever the disk counts", () => {
+    expect(entryInfo({ ...FILE, type: "directory", sizeBytes: 0 }).size).toBe(4096n);
+    expect(entryInfo({ ...FILE, type: "directory", sizeBytes: 12 }).size).toBe(12n);
+    expect(entryInfo({ ...FILE, sizeBytes: 0 }).size).toBe(0n);
+  });
+
   test("has a time before 1970 if it claims one", () => {
     const modifiedNs = BigInt.asUintN(64, -500_000_000n);
     expect(entryInfo({ ...FILE, modifiedNs }).modifiedTime).toEqual({ seconds: -1n, nanos: 500_000_000 });

@@ -7,6 +7,8 @@ import { permissionsText } from "./permissions-text.js";
 const METADATA_PREFIX = "user.e2b.";
 const PERMISSION_BITS = 0o777;
 const NS_PER_SECOND = 1_000_000_000n;
+/** Btrfs counts the names in a directory, so an empty one has 0 bytes; with E2B, whose disks are ext4, it takes a block. */
+const EMPTY_DIRECTORY_BYTES = 4096;
 
 const TYPES: Readonly<Record<FileEntry["type"], FileType>> = {
   file: FileType.FILE,
@@ -27,6 +29,10 @@ function metadataFrom(attributes: FileEntry["attributes"]): Record<string, strin
   return Object.fromEntries(found.map(([name, value]) => [name.slice(METADATA_PREFIX.length), value.toString("utf8")]));
 }
 
+function sizeOf({ type, sizeBytes }: FileEntry): number {
+  return type === "directory" && sizeBytes === 0 ? EMPTY_DIRECTORY_BYTES : sizeBytes;
+}
+
 /** A link has its target's type and mode and its own size and permissions. One that leads nowhere is just a link. */
 export function entryInfo(entry: FileEntry): MessageInitShape<typeof EntryInfoSchema> {
   const { link } = entry;
@@ -34,7 +40,7 @@ export function entryInfo(entry: FileEntry): MessageInitShape<typeof EntryInfoSc
     name: entry.name,
     type: TYPES[link?.targetType ?? entry.type],
     path: entry.path,
-    size: BigInt(entry.sizeBytes),
+    size: BigInt(sizeOf(entry)),
     mode: (link?.targetMode ?? entry.mode) & PERMISSION_BITS,
     permissions: permissionsText(entry.type, entry.mode),
     owner: entry.owner,
