@@ -133,6 +133,21 @@ export const commandCases: Cases = {
     );
   },
 
+  "a program finds out which sandbox it is in, by its environment and without": async ({ create }) => {
+    const sandbox = await create({ envs: { E2B_SANDBOX: "mine" } });
+    const files = "cat /run/e2b/.E2B_SANDBOX; echo; cat /run/e2b/.E2B_SANDBOX_ID";
+    const { stdout } = await sandbox.commands.run(`echo $E2B_SANDBOX $E2B_SANDBOX_ID; ${files}`);
+    expect(stdout).toBe(`mine ${sandbox.sandboxId}\ntrue\n${sandbox.sandboxId}`);
+    const [fork] = await sandbox.fork();
+    if (fork === undefined || fork instanceof Error) throw new Error("there is no fork", { cause: fork });
+    try {
+      const { stdout: forked } = await fork.commands.run("cat /run/e2b/.E2B_SANDBOX_ID; echo $E2B_SANDBOX_ID");
+      expect(forked).toBe(`${fork.sandboxId}${fork.sandboxId}\n`);
+    } finally {
+      await fork.kill();
+    }
+  },
+
   "a command runs as the user it names": async ({ sandbox, sdk }) => {
     const script = "whoami; echo $HOME; pwd; id -gn";
     expect((await sandbox.commands.run(script)).stdout).toBe("user\n/home/user\n/home/user\nuser\n");

@@ -9,6 +9,7 @@ import type { Logger } from "pino";
 import type { CommandRow, Store } from "../store/store.js";
 import type { DeliveredOffsets } from "./delivered-offsets.js";
 import type { EventLog } from "./event-log.js";
+import { identityOf, writeIdentity } from "./identity.js";
 import { OutputTail, TAIL_BYTES } from "./output-tail.js";
 import type { Attachment, CommandSelector, LiveCommands } from "./types.js";
 
@@ -52,6 +53,8 @@ export class SandboxCommands implements LiveCommands {
   /** The last few that ended, with what they said. */
   readonly #ended: Entry[] = [];
   readonly #recording = new Set<Promise<void>>();
+  /** Settles when the files that say which sandbox this is are there, or cannot be. */
+  #identified: Promise<void> = Promise.resolve();
   #released = false;
 
   constructor(parts: {
@@ -72,9 +75,19 @@ export class SandboxCommands implements LiveCommands {
     this.#admitCommand = parts.admitCommand;
   }
 
+  /** The sandbox has just booted. Commands wait for this, and nobody else does. */
+  identify(): void {
+    this.#identified = writeIdentity(this.#sandbox).catch((error: unknown) => {
+      // A full disk, an image without a /run that can be written, an end that came first: none of it is worth more.
+      this.#log.debug({ err: error, sandbox: this.#sandbox.id }, "a sandbox has no files that say which it is");
+    });
+  }
+
   async start(spec: CommandSpec): Promise<Attachment> {
+    await this.#identified;
     const leave = await this.#admitCommand(this.#sandbox.id);
-    const starting = this.#sandbox.start({ whenReaderIsSlow: "block", spillBytes: SPILL_BYTES, ...spec });
+    const env = { ...identityOf(this.#sandbox), ...this.#sandbox.spec.env, ...spec.env };
+    const starting = this.#sandbox.start({ whenReaderIsSlow: "block", spillBytes: SPILL_BYTES, ...spec, env });
     starting.then((started) => started.ended.then(leave), leave);
     const control = await starting;
     const row: CommandRow = {
