@@ -100,6 +100,7 @@ export const lifecycleCases: Cases = {
   "what was never there is not found": async ({ client, sdk }) => {
     const id = "i0123456789abcdefghij";
     expect(await client.Sandbox.kill(id)).toBe(false);
+    expect(await client.Sandbox.kill("nonexistingsandbox")).toBe(false);
     expect(await failure(client.Sandbox.getInfo(id))).toBeInstanceOf(sdk.SandboxNotFoundError);
     expect(await failure(client.Sandbox.connect(id))).toBeInstanceOf(sdk.SandboxNotFoundError);
     expect(await failure(client.Sandbox.pause(id))).toBeInstanceOf(sdk.SandboxNotFoundError);

@@ -169,6 +169,15 @@ export const pauseCases: Cases = {
     expect(await bootId(filesOnly)).not.toBe(boots[1]);
   },
 
+  "a time to live of nothing pauses at once, and nothing of the memory is lost": async ({ create }) => {
+    const sandbox = await create({ timeoutMs: 60_000, lifecycle: { onTimeout: "pause" } });
+    const boot = await bootId(sandbox);
+    await sandbox.setTimeout(0);
+    await expect.poll(() => sandbox.isRunning(), { timeout: 10_000 }).toBe(false);
+    await sandbox.connect();
+    expect(await bootId(sandbox)).toBe(boot);
+  },
+
   "traffic wakes a sandbox that may be woken": async ({ create, reach }) => {
     const sandbox = await create({ timeoutMs: 60_000, lifecycle: { onTimeout: "pause", autoResume: true } });
     expect((await sandbox.getInfo()).lifecycle).toEqual({ onTimeout: "pause", autoResume: true });

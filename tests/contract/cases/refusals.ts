@@ -1,3 +1,4 @@
+import { randomUUID } from "node:crypto";
 import { expect } from "vitest";
 import { type Cases, failure } from "../cell.js";
 
@@ -56,6 +57,16 @@ export const refusalCases: Cases = {
       expect(error).toBeInstanceOf(sdk.SandboxError);
       expect(error.message).toMatch(/^400: .*timeout/);
     }
+  },
+
+  "an MCP gateway that the template has not fails the create, and leaves nothing": async ({ client, sdk }) => {
+    const metadata = { gateway: randomUUID() };
+    // Which servers there are is the gateway's to know.
+    const mcp = { nonesuch: {} } as object;
+    const error = await failure(client.Sandbox.create("base", { timeoutMs: 60_000, metadata, mcp }));
+    expect(error).toBeInstanceOf(sdk.SandboxError);
+    expect(error.message).toContain("Failed to start MCP gateway");
+    expect(await client.Sandbox.list({ query: { metadata } }).nextItems()).toEqual([]);
   },
 
   "what cannot be honoured is refused by name, not dropped": async ({ client }) => {

@@ -36,6 +36,7 @@ export function createBodySchema(options: { readonly maxTimeoutSeconds: number }
     autoResume: z.strictObject({ enabled: z.boolean() }).optional(),
     network: networkSchema.nullish(),
     volumeMounts: volumeMountsSchema.nullish(),
+    // E2B's clients start the gateway themselves, as a command, and say here what with. A template without one fails there.
     mcp: z.record(z.string(), z.unknown()).nullish(),
     iam: z.strictObject({ tokens: z.record(z.string(), z.unknown()).optional() }).nullish(),
   });
@@ -52,9 +53,6 @@ function notImplemented(field: string, instead: string): HoldfastError {
 
 /** What would change the sandbox and cannot be honoured is refused, never dropped. */
 function refuseWhatIsMissing(body: CreateBody): void {
-  if (body.mcp !== undefined && body.mcp !== null) {
-    throw notImplemented("mcp", "Leave it out, and start the MCP servers as commands in the sandbox.");
-  }
   if (Object.keys(body.iam?.tokens ?? {}).length > 0) {
     throw notImplemented("iam", "Leave it out, and pass credentials as envVars.");
   }
