@@ -8,9 +8,14 @@ test.each([
   [{ "user-agent": FIREFOX, accept: "*/*" }, true],
   [{ "user-agent": FIREFOX }, true],
   [{ "user-agent": FIREFOX, accept: "application/json, text/plain, */*" }, false],
+  [{ "user-agent": FIREFOX, accept: "*/*", "x-access-token": "of the SDK" }, false],
   [{ "user-agent": "node", accept: "*/*" }, false],
   [{ "user-agent": "python-httpx/0.28 (not Mozilla/5.0)" }, false],
   [{}, false],
 ])("a page is for browsers: %j", (headers, expected) => {
-  expect(wantsPage({ headers })).toBe(expected);
+  expect(wantsPage({ method: "GET", headers })).toBe(expected);
+});
+
+test("what sends something is no browser that shows a page", () => {
+  expect(wantsPage({ method: "POST", headers: { "user-agent": FIREFOX, accept: "*/*" } })).toBe(false);
 });

@@ -19,11 +19,15 @@ export const PORT_NOT_OPEN = "The sandbox is running but port is not open";
 /** Every browser calls itself so, since the days of the first. */
 const BROWSER = /^Mozilla\//;
 
-/** A browser gets a page, as from E2B, unless what runs in it says that it wants JSON. */
-export function wantsPage(request: Pick<IncomingMessage, "headers">): boolean {
-  const accept = (request.headers.accept ?? "").toLowerCase();
+/**
+ * A browser gets a page, as from E2B. What runs in it and wants something else shows that: it says so, sends something, or has
+ * the token of E2B's SDKs, whose errors show the message of a body and nothing else.
+ */
+export function wantsPage({ method, headers }: Pick<IncomingMessage, "headers" | "method">): boolean {
+  const accept = (headers.accept ?? "").toLowerCase();
   if (accept.includes("text/html")) return true;
-  return BROWSER.test(request.headers["user-agent"] ?? "") && !accept.includes("json");
+  if (accept.includes("json") || headers["x-access-token"] !== undefined) return false;
+  return (method === "GET" || method === "HEAD") && BROWSER.test(headers["user-agent"] ?? "");
 }
 
 function toBody({ status, message, sandboxId, port, ending }: Refusal): Record<string, unknown> {
