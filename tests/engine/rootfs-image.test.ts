@@ -2,6 +2,7 @@
 import { execFileSync } from "node:child_process";
 import {
   chmodSync,
+  chownSync,
   copyFileSync,
   lstatSync,
   mkdirSync,
@@ -9,6 +10,7 @@ import {
   readdirSync,
   readFileSync,
   readlinkSync,
+  rmdirSync,
   rmSync,
   symlinkSync,
   writeFileSync,
@@ -88,6 +90,28 @@ describe("a root file system directory", () => {
     expect((await run(other, ["cat", "/etc/marker"])).stdout).toBe("of the image\n");
     await Promise.all([one.kill("the test"), other.kill("the test")]);
     expect(contentOf(root)).toEqual(before);
+  });
+
+  it("says to programs which sandbox they are in, and has the /run that it came with", async () => {
+    const look =
+      "cat /run/e2b/.E2B_SANDBOX; echo; cat /run/e2b/.E2B_SANDBOX_ID; echo; cat /dev/holdfast/sandbox-id; echo; ls -ldn /run";
+    const said = async () => {
+      const sandbox = await use.create({ image: image() });
+      const { stdout } = await shell(sandbox, `{ ${look}; } 2>&1`);
+      await sandbox.kill("the test");
+      return stdout.replaceAll(sandbox.id, "ID").replace(/^([dl]\S+) +\d+ +(\d+) +(\d+) .*(\/run.*)$/m, "$1 $2 $3 $4");
+    };
+    expect(await said()).toBe("true\nID\nID\ndrwxr-xr-x 0 0 /run\n");
+    mkdirSync(join(root, "run"));
+    chownSync(join(root, "run"), 500, 0);
+    chmodSync(join(root, "run"), 0o2775);
+    expect(await said()).toBe("true\nID\nID\ndrwxrwsr-x 500 0 /run\n");
+    rmdirSync(join(root, "run"));
+    symlinkSync("home", join(root, "run"));
+    expect(await said()).toMatch(
+      /^cat: .*No such file or directory\n\ncat: .*No such file or directory\n\nID\nl.* \/run -> home\n$/,
+    );
+    rmSync(join(root, "run"));
   });
 
   it.each([

@@ -5,6 +5,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import type { Build, BuildId, BuildLogEntry } from "@holdfast/images";
 import { describe, expect, it, vi } from "vitest";
 import { createBuildId } from "../../packages/images/src/store/ids.js";
+import { DEFAULT_FLOOR_BYTES } from "../helpers/needs-host.js";
 import { patienceMs } from "../helpers/scale.js";
 import { logOf, MIB, outputOf, recipe, run, SMALL_BUILDER, useBuilds } from "./build-helper.js";
 
@@ -215,7 +216,7 @@ describe("a builder", () => {
     const { runtimeMemoryMb: _, ...builder } = SMALL_BUILDER;
     const image = await use.build([RANDOM], { builder: { ...builder, runtimeMemoryMb: 1100 } });
     expect(image.floor?.memoryBytes).toBe(1100 * MIB);
-    expect((await use.build([RANDOM], { builder })).floor?.memoryBytes).toBe(1024 * MIB);
+    expect((await use.build([RANDOM], { builder })).floor?.memoryBytes).toBe(DEFAULT_FLOOR_BYTES);
   });
 
   it("runs again what stands on a stage that had to be run again", async () => {

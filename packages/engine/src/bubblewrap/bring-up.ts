@@ -181,7 +181,7 @@ export async function bringUp(
       socketPath,
       disk: { ...plan.disk, quotaBytes: host.pool.enforcesLimits ? limits.diskBytes : undefined },
       image,
-      insidePath: prepareInside(host.records.pathOf(id)),
+      insidePath: prepareInside(host.records.pathOf(id), id),
       mounts: spec.mounts,
       hostname: spec.hostname,
       defaultUser: spec.defaultUser,

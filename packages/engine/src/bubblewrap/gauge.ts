@@ -1,7 +1,7 @@
 /** One sandbox looked at from outside: how short it is of memory and of processes, and what can be done about the latter. */
-import { mkdirSync, readdirSync, readFileSync, renameSync, writeFileSync } from "node:fs";
+import { mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { ceilingBytesOf, HoldfastError, RESERVED_PIDS } from "@holdfast/protocol";
+import { ceilingBytesOf, HoldfastError, RESERVED_PIDS, type SandboxId } from "@holdfast/protocol";
 import { CgroupFigures } from "../cgroups/index.js";
 import {
   CALM_TEXT,
@@ -17,6 +17,7 @@ import { listCommands } from "./command-list.js";
 
 const INSIDE = "inside";
 const FILE = "pressure";
+const ID_FILE = "sandbox-id";
 /** Of very many processes not all are looked at. */
 const MOST_PARENTS = 512;
 const MOST_THREADS = 64;
@@ -25,9 +26,11 @@ const BURIAL_MS = 200;
 const LOOK_MS = 10;
 
 /** What programs inside are told, in a directory that they see read-only. Returns where it is. */
-export function prepareInside(sandboxDirectory: string): string {
+export function prepareInside(sandboxDirectory: string, id: SandboxId): string {
   const directory = join(sandboxDirectory, INSIDE);
   mkdirSync(directory, { recursive: true, mode: 0o755 });
+  rmSync(join(directory, ID_FILE), { force: true });
+  writeFileSync(join(directory, ID_FILE), id, { mode: 0o444 });
   put(directory, CALM_TEXT);
   return directory;
 }

@@ -8,7 +8,7 @@
  *   sandboxes/<id>/launch.log                  what the launcher and bubblewrap had to say
  *   sandboxes/<id>/layers                      the layers it is made of, said before it looks whether they are there
  *   sandboxes/<id>/mounts                      the directories it is about to have mounted, said likewise
- *   sandboxes/<id>/inside/pressure             what programs inside read at /dev/holdfast/pressure
+ *   sandboxes/<id>/inside/                     what programs inside read below /dev/holdfast: pressure, sandbox-id
  *   sandboxes/<id>/standstill                  there while it is frozen by ourselves, for a snapshot
  *
  * Adopting is renaming the owner file: of several processes that try, the kernel lets one succeed.

@@ -1,10 +1,22 @@
 /**
- * The layer of ours that lies above any image but the host's: the places that every sandbox needs, sudo, and the program
- * that copies files in. It must not hide a link of the image by a directory of its own: where /usr/bin or /usr/lib are
- * links, our programs go where those lead.
+ * The layer of ours that lies above any image but the host's: the places that every sandbox needs, sudo, the program that
+ * copies files in, and where programs look which sandbox they are in. It must not hide a link of the image by a directory of
+ * its own: where /usr/bin or /usr/lib are links, our programs go where those lead.
  */
 import { createHash } from "node:crypto";
-import { chmodSync, copyFileSync, existsSync, linkSync, mkdirSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import {
+  chmodSync,
+  chownSync,
+  copyFileSync,
+  existsSync,
+  linkSync,
+  lstatSync,
+  mkdirSync,
+  renameSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
 import { dirname, join } from "node:path";
 import { resolveDirectory } from "./layer-lookup.js";
 
@@ -14,7 +26,17 @@ const PLACES: ReadonlyArray<readonly [path: string, mode: number]> = [
   ["sys", 0o755],
   ["tmp", 0o1777],
 ];
-const USUAL = { bin: "usr/bin", lib: "usr/lib" } as const;
+const USUAL = { bin: "usr/bin", lib: "usr/lib", run: { mode: 0o755, uid: 0, gid: 0 } } as const;
+const RUN = "run";
+/** What is said to programs inside lies below this, see LaunchPlan.insidePath. */
+const SANDBOX_ID_PATH = "/dev/holdfast/sandbox-id";
+
+/** A directory shows the rights of the uppermost layer: ours has to have those of the image's. */
+interface Rights {
+  readonly mode: number;
+  readonly uid: number;
+  readonly gid: number;
+}
 
 /** Of the host; `tar` need not be there. */
 export interface OurPrograms {
@@ -34,6 +56,18 @@ export function buildPrograms(usr: string, programs: OurPrograms): void {
 export function buildAbove(directory: string, programs: OurPrograms): void {
   buildPlaces(directory);
   buildPrograms(join(directory, "usr"), programs);
+  buildIdentity(directory, USUAL.run);
+}
+
+/** Where programs that were written for E2B look whether they are in a sandbox, and in which. */
+export function buildIdentity(root: string, rights: Rights): void {
+  const run = join(root, RUN);
+  const directory = join(run, "e2b");
+  mkdirSync(directory, { recursive: true, mode: 0o755 });
+  chmodSync(run, rights.mode);
+  chownSync(run, rights.uid, rights.gid);
+  writeFileSync(join(directory, ".E2B_SANDBOX"), "true", { mode: 0o444 });
+  symlinkSync(SANDBOX_ID_PATH, join(directory, ".E2B_SANDBOX_ID"));
 }
 
 /** Places for the guest to show how many CPUs there are; there is no other sysfs inside. */
@@ -48,9 +82,11 @@ export function prepareAbove(skeleton: string, layers: readonly string[]): strin
   const usual = join(skeleton, "above");
   const bin = placeFor(layers, USUAL.bin);
   const lib = placeFor(layers, USUAL.lib);
-  if (bin === USUAL.bin && lib === USUAL.lib) return usual;
+  const run = rightsOfRun(layers);
+  const isUsual = (Object.keys(USUAL.run) as (keyof Rights)[]).every((key) => run?.[key] === USUAL.run[key]);
+  if (bin === USUAL.bin && lib === USUAL.lib && isUsual) return usual;
   const hash = createHash("sha256")
-    .update(JSON.stringify([bin, lib]))
+    .update(JSON.stringify([bin, lib, run]))
     .digest("hex")
     .slice(0, 16);
   const directory = join(skeleton, `above-${hash}`);
@@ -59,6 +95,7 @@ export function prepareAbove(skeleton: string, layers: readonly string[]): strin
   buildPlaces(fresh);
   if (bin !== undefined) place(join(usual, USUAL.bin, "sudo"), join(fresh, bin, "sudo"), linkSync);
   if (lib !== undefined) place(join(usual, USUAL.lib, "holdfast/tar"), join(fresh, lib, "holdfast/tar"), linkSync);
+  if (run !== undefined) buildIdentity(fresh, run);
   try {
     renameSync(fresh, directory);
   } catch {
@@ -75,6 +112,17 @@ function placeFor(layers: readonly string[], path: string): string | undefined {
   // Right below / it would be in nobody's way, but nobody would look there.
   if (names === undefined || first === undefined || PLACES.some(([place]) => place === first)) return undefined;
   return names.join("/");
+}
+
+/** Undefined if /run is a link: then nothing is put there. */
+function rightsOfRun(layers: readonly string[]): Rights | undefined {
+  if (placeFor(layers, RUN) !== RUN) return undefined;
+  for (const layer of layers) {
+    const info = lstatSync(join(layer, RUN), { throwIfNoEntry: false });
+    if (info === undefined) continue;
+    return info.isDirectory() ? { mode: info.mode & 0o7777, uid: info.uid, gid: info.gid } : USUAL.run;
+  }
+  return USUAL.run;
 }
 
 function buildPlaces(directory: string): void {

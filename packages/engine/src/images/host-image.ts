@@ -22,12 +22,12 @@ import {
   writeFileSync,
 } from "node:fs";
 import { dirname, join } from "node:path";
-import { buildAbove, buildCpuFiles, buildPrograms, type OurPrograms } from "./above.js";
+import { buildAbove, buildCpuFiles, buildIdentity, buildPrograms, type OurPrograms } from "./above.js";
 import type { ImageMount, PreparedImage } from "./image.js";
 import { touchSkeleton } from "./old-skeletons.js";
 
 /** Change it when what is generated changes: an old skeleton is then made anew. */
-const SKELETON_VERSION = 4;
+const SKELETON_VERSION = 5;
 export const SANDBOX_USER_ID = 1000;
 
 /** Copied as they are. None holds a secret; each is needed by ordinary programs. */
@@ -206,6 +206,7 @@ function buildSkeleton(directory: string, programs: OurPrograms): void {
   symlinkSync("../proc/self/mounts", join(root, "etc/mtab"));
   symlinkSync("/run", join(root, "var/run"));
   buildCpuFiles(root);
+  buildIdentity(root, { mode: 0o755, uid: 0, gid: 0 });
   for (const name of TOP_LEVEL) {
     if (!existsSync(`/${name}`)) continue;
     if (lstatSync(`/${name}`).isSymbolicLink()) symlinkSync(readlinkSync(`/${name}`), join(root, name));

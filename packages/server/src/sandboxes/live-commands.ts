@@ -9,7 +9,6 @@ import type { Logger } from "pino";
 import type { CommandRow, Store } from "../store/store.js";
 import type { DeliveredOffsets } from "./delivered-offsets.js";
 import type { EventLog } from "./event-log.js";
-import { identityOf, writeIdentity } from "./identity.js";
 import { OutputTail, TAIL_BYTES } from "./output-tail.js";
 import type { Attachment, CommandSelector, LiveCommands } from "./types.js";
 
@@ -53,8 +52,6 @@ export class SandboxCommands implements LiveCommands {
   /** The last few that ended, with what they said. */
   readonly #ended: Entry[] = [];
   readonly #recording = new Set<Promise<void>>();
-  /** Settles when the files that say which sandbox this is are there, or cannot be. */
-  #identified: Promise<void> = Promise.resolve();
   #released = false;
 
   constructor(parts: {
@@ -75,18 +72,11 @@ export class SandboxCommands implements LiveCommands {
     this.#admitCommand = parts.admitCommand;
   }
 
-  /** The sandbox has just booted. Commands wait for this, and nobody else does. */
-  identify(): void {
-    this.#identified = writeIdentity(this.#sandbox).catch((error: unknown) => {
-      // A full disk, an image without a /run that can be written, an end that came first: none of it is worth more.
-      this.#log.debug({ err: error, sandbox: this.#sandbox.id }, "a sandbox has no files that say which it is");
-    });
-  }
-
   async start(spec: CommandSpec): Promise<Attachment> {
-    await this.#identified;
     const leave = await this.#admitCommand(this.#sandbox.id);
-    const env = { ...identityOf(this.#sandbox), ...this.#sandbox.spec.env, ...spec.env };
+    // E2B's programs look there; the files of the same names in /run/e2b are the engine's.
+    const identity = { E2B_SANDBOX: "true", E2B_SANDBOX_ID: this.#sandbox.id };
+    const env = { ...identity, ...this.#sandbox.spec.env, ...spec.env };
     const starting = this.#sandbox.start({ whenReaderIsSlow: "block", spillBytes: SPILL_BYTES, ...spec, env });
     starting.then((started) => started.ended.then(leave), leave);
     const control = await starting;

@@ -71,9 +71,7 @@ export class SandboxLife {
 
   /** For a sandbox that has just begun: resolves when what its image is there to run is ready. */
   async startImage(): Promise<void> {
-    if (this.#live === undefined) return;
-    if (this.sandbox !== undefined) this.#body.alive().commands.identify();
-    await this.#parts.startImage(this.#live.sandbox);
+    if (this.#live !== undefined) await this.#parts.startImage(this.#live.sandbox);
   }
 
   /** Found running or frozen after a restart of the server. */
