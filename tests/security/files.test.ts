@@ -148,7 +148,7 @@ for (const user of WHO) {
       const fromHost = named.filter((line) => !/^\/\w+ \/(proc|sys)\//.test(line));
       expect(fromHost.map((line) => line.split(" ")[1])).toEqual(["/dev/holdfast"]);
       const seen = await shell(shared.sandbox, "ls -A /dev/holdfast; cd -P /dev/holdfast/..; pwd -P", { user });
-      expect(seen.stdout).toBe("pressure\n/dev\n");
+      expect(seen.stdout).toBe("pressure\nsandbox-id\n/dev\n");
     });
 
     it("cannot write to /sys or /proc/sys of the host", async () => {
