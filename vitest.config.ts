@@ -26,6 +26,8 @@ function kernelProject(name: string, groupOrder: number): TestProjectInlineConfi
       fileParallelism: false,
       testTimeout: 60_000,
       hookTimeout: 60_000,
+      // What comes about by itself may take its time on a busy host; one second, the default, is sometimes too little.
+      expect: { poll: { timeout: 10_000 } },
       sequence: { groupOrder },
     },
   };
