@@ -107,10 +107,15 @@ function refuseUnknown(options: CreateOptions): void {
 export async function createSandbox(transport: Transport, options: CreateOptions = {}): Promise<Sandbox> {
   refuseUnknown(options);
   const { template, strict, env, metadata, timeoutMs, onTimeout, autoResume, waitMs, idempotencyKey, signal } = options;
-  const { registryAuths } = options;
   const image =
     options.image instanceof Image
-      ? (await buildImage(transport, options.image, { signal, onLog: options.onBuildLog, registryAuths })).id
+      ? (
+          await buildImage(transport, options.image, {
+            signal,
+            onLog: options.onBuildLog,
+            registryAuths: options.registryAuths,
+          })
+        ).id
       : options.image;
   const limits = limitsOf(options);
   const info: SandboxInfo = await transport.json("POST", "/sandboxes", {

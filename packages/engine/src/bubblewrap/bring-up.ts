@@ -16,8 +16,8 @@ import { prepareRootfsImage } from "../images/rootfs-image.js";
 import type { LayerId } from "../layers.js";
 import type { DiskPlan } from "../storage/pool.js";
 import { type Monitor, takeDown } from "./dismantle.js";
-import { prepareInside } from "./gauge.js";
 import type { HostParts } from "./host-parts.js";
+import { prepareInside } from "./inside.js";
 import { type LaunchPlan, launchArguments } from "./launch-plan.js";
 
 /** A guest that lost its owner and is not to be kept waits this long for a connection before it ends everything. */

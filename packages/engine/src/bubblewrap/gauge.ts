@@ -1,45 +1,19 @@
 /** One sandbox looked at from outside: how short it is of memory and of processes, and what can be done about the latter. */
-import { mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
-import { join } from "node:path";
-import { ceilingBytesOf, HoldfastError, RESERVED_PIDS, type SandboxId } from "@holdfast/protocol";
+import { readdirSync, readFileSync } from "node:fs";
+import { ceilingBytesOf, HoldfastError, RESERVED_PIDS } from "@holdfast/protocol";
 import { CgroupFigures } from "../cgroups/index.js";
-import {
-  CALM_TEXT,
-  type CleanUpReport,
-  type PressureReading,
-  type ProcessCounts,
-  type ReadOptions,
-  type SandboxGauge,
-} from "../governor/pressure.js";
+import type { CleanUpReport, PressureReading, ProcessCounts, ReadOptions, SandboxGauge } from "../governor/pressure.js";
 import { hasEndedUnreaped } from "../host/processes.js";
 import type { CommandContext } from "./command.js";
 import { listCommands } from "./command-list.js";
+import { tellPressure, toldPressure } from "./inside.js";
 
-const INSIDE = "inside";
-const FILE = "pressure";
-const ID_FILE = "sandbox-id";
 /** Of very many processes not all are looked at. */
 const MOST_PARENTS = 512;
 const MOST_THREADS = 64;
 /** How long those who were reminded of their dead children may take to bury them. */
 const BURIAL_MS = 200;
 const LOOK_MS = 10;
-
-/** What programs inside are told, in a directory that they see read-only. Returns where it is. */
-export function prepareInside(sandboxDirectory: string, id: SandboxId): string {
-  const directory = join(sandboxDirectory, INSIDE);
-  mkdirSync(directory, { recursive: true, mode: 0o755 });
-  rmSync(join(directory, ID_FILE), { force: true });
-  writeFileSync(join(directory, ID_FILE), id, { mode: 0o444 });
-  put(directory, CALM_TEXT);
-  return directory;
-}
-
-/** Whoever reads it meanwhile reads the old text or the new one. */
-function put(directory: string, text: string): void {
-  writeFileSync(join(directory, `.${FILE}`), text, { mode: 0o444 });
-  renameSync(join(directory, `.${FILE}`), join(directory, FILE));
-}
 
 /** Children belong to the thread that forked them. */
 function hasDeadChildren(pid: number): boolean {
@@ -141,10 +115,10 @@ export class Gauge implements SandboxGauge {
     if (text === this.#told) return;
     try {
       // The first time it may say so already: to read it costs a tenth of writing it.
-      this.#told ??= readFileSync(join(this.#directory, INSIDE, FILE), "utf8");
+      this.#told ??= toldPressure(this.#directory);
       if (text === this.#told) return;
       this.#told = text;
-      put(join(this.#directory, INSIDE), text);
+      tellPressure(this.#directory, text);
     } catch (error) {
       const { code } = error as NodeJS.ErrnoException;
       // It has ended, or was started before there was such a place.

@@ -27,9 +27,10 @@ const PLACES: ReadonlyArray<readonly [path: string, mode: number]> = [
   ["tmp", 0o1777],
 ];
 const USUAL = { bin: "usr/bin", lib: "usr/lib", run: { mode: 0o755, uid: 0, gid: 0 } } as const;
+const USUAL_SHAPE = JSON.stringify([USUAL.bin, USUAL.lib, USUAL.run]);
 const RUN = "run";
-/** What is said to programs inside lies below this, see LaunchPlan.insidePath. */
-const SANDBOX_ID_PATH = "/dev/holdfast/sandbox-id";
+/** In the directory of what is said to programs inside, see LaunchPlan.insidePath. */
+export const SANDBOX_ID_PATH = "/dev/holdfast/sandbox-id";
 
 /** A directory shows the rights of the uppermost layer: ours has to have those of the image's. */
 interface Rights {
@@ -56,11 +57,11 @@ export function buildPrograms(usr: string, programs: OurPrograms): void {
 export function buildAbove(directory: string, programs: OurPrograms): void {
   buildPlaces(directory);
   buildPrograms(join(directory, "usr"), programs);
-  buildIdentity(directory, USUAL.run);
+  buildIdentity(directory);
 }
 
 /** Where programs that were written for E2B look whether they are in a sandbox, and in which. */
-export function buildIdentity(root: string, rights: Rights): void {
+export function buildIdentity(root: string, rights: Rights = USUAL.run): void {
   const run = join(root, RUN);
   const directory = join(run, "e2b");
   mkdirSync(directory, { recursive: true, mode: 0o755 });
@@ -83,12 +84,9 @@ export function prepareAbove(skeleton: string, layers: readonly string[]): strin
   const bin = placeFor(layers, USUAL.bin);
   const lib = placeFor(layers, USUAL.lib);
   const run = rightsOfRun(layers);
-  const isUsual = (Object.keys(USUAL.run) as (keyof Rights)[]).every((key) => run?.[key] === USUAL.run[key]);
-  if (bin === USUAL.bin && lib === USUAL.lib && isUsual) return usual;
-  const hash = createHash("sha256")
-    .update(JSON.stringify([bin, lib, run]))
-    .digest("hex")
-    .slice(0, 16);
+  const shape = JSON.stringify([bin, lib, run]);
+  if (shape === USUAL_SHAPE) return usual;
+  const hash = createHash("sha256").update(shape).digest("hex").slice(0, 16);
   const directory = join(skeleton, `above-${hash}`);
   if (existsSync(directory)) return directory;
   const fresh = `${directory}.${process.pid}.${process.hrtime.bigint()}`;

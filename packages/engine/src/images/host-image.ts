@@ -206,7 +206,7 @@ function buildSkeleton(directory: string, programs: OurPrograms): void {
   symlinkSync("../proc/self/mounts", join(root, "etc/mtab"));
   symlinkSync("/run", join(root, "var/run"));
   buildCpuFiles(root);
-  buildIdentity(root, { mode: 0o755, uid: 0, gid: 0 });
+  buildIdentity(root);
   for (const name of TOP_LEVEL) {
     if (!existsSync(`/${name}`)) continue;
     if (lstatSync(`/${name}`).isSymbolicLink()) symlinkSync(readlinkSync(`/${name}`), join(root, name));
